@@ -15,7 +15,7 @@ from aiofabric.pipeline import Publish, Pull, Push, Subscribe
 from aiofabric.pipeline.protocol.frames import ACK, END, HEADER, ITEM, ITEMS, READ, encode_ack, encode_items
 from aiofabric.pipeline.protocol.hello import Hello, Role
 from aiofabric.pipeline.protocol.topics import PUBLISHED, SUBSCRIBE, encode_published
-from tests.fixtures.providers import HOST, OWN_HOST
+from tests.fixtures.providers import HOST
 
 pytestmark = pytest.mark.anyio
 
@@ -89,7 +89,7 @@ async def ended(endpoint: aiofabric.MessageEndpoint) -> None:
 
 @pytest.mark.parametrize("frame", TO_A_CONSUMER, ids=range(len(TO_A_CONSUMER)))
 async def test_a_consumer_survives(provider: str, frame: bytes) -> None:
-    async with Pull(listen=(OWN_HOST, 0), provider=provider) as pull:
+    async with Pull(listen=(HOST, 0), provider=provider) as pull:
         async with await aiofabric.connect(pull.address, provider=provider, param=PRODUCER) as hostile:
             await hostile.send(frame)
             await ended(hostile)
@@ -108,7 +108,7 @@ async def test_an_exposed_part_without_bytes(provider: str) -> None:
     """The consumer reads nothing, and gets the item."""
     frame = HEADER.pack(ITEM, 0, 1, 0, 0) + struct.pack("<QH", 1 << 63, 0)
     async with (
-        Pull(listen=(OWN_HOST, 0), provider=provider) as pull,
+        Pull(listen=(HOST, 0), provider=provider) as pull,
         await aiofabric.connect(pull.address, provider=provider, param=PRODUCER) as odd,
     ):
         with odd.domain.register(bytearray(100), access=aiofabric.Access.REMOTE_READ) as region:
@@ -120,7 +120,7 @@ async def test_an_exposed_part_without_bytes(provider: str) -> None:
 
 @pytest.mark.parametrize("frame", TO_A_PRODUCER, ids=range(len(TO_A_PRODUCER)))
 async def test_a_producer_survives(provider: str, frame: bytes) -> None:
-    async with Push(listen=(OWN_HOST, 0), provider=provider) as push:
+    async with Push(listen=(HOST, 0), provider=provider) as push:
         async with await aiofabric.connect(push.address, provider=provider, param=CONSUMER) as hostile:
             await push.push(b"item")
             await hostile.send(frame)
@@ -133,7 +133,7 @@ async def test_a_producer_survives(provider: str, frame: bytes) -> None:
 
 @pytest.mark.parametrize("frame", TO_A_SUBSCRIBER, ids=range(len(TO_A_SUBSCRIBER)))
 async def test_a_subscriber_survives(provider: str, frame: bytes) -> None:
-    async with Subscribe(listen=(OWN_HOST, 0), provider=provider) as subscribe:
+    async with Subscribe(listen=(HOST, 0), provider=provider) as subscribe:
         async with await aiofabric.connect(subscribe.address, provider=provider, param=PUBLISHER) as hostile:
             await hostile.send(frame)
             await ended(hostile)
@@ -147,7 +147,7 @@ async def test_a_subscriber_survives(provider: str, frame: bytes) -> None:
 @pytest.mark.parametrize("frame", TO_A_PUBLISHER, ids=range(len(TO_A_PUBLISHER)))
 async def test_a_publisher_survives(provider: str, frame: bytes) -> None:
     async with (
-        Publish(listen=(OWN_HOST, 0), provider=provider) as publish,
+        Publish(listen=(HOST, 0), provider=provider) as publish,
         Subscribe(publish.address, provider=provider) as subscribe,
     ):
         await publish.wait_for_subscribers()
@@ -161,7 +161,7 @@ async def test_a_publisher_survives(provider: str, frame: bytes) -> None:
 
 @pytest.mark.parametrize("param", [b"", b"aioF" + bytes(20), PRODUCER[:-1], bytes(40)])
 async def test_a_client_of_another_kind_is_refused(provider: str, param: bytes) -> None:
-    async with Pull(listen=(OWN_HOST, 0), provider=provider) as pull:
+    async with Pull(listen=(HOST, 0), provider=provider) as pull:
         with pytest.raises(aiofabric.FabricConnectionRejectedError):
             await aiofabric.connect(pull.address, provider=provider, param=param)
 
@@ -188,10 +188,10 @@ async def test_clients_that_come_while_a_consumer_leaves(provider: str, param: b
 async def test_arbitrary_bytes(provider: str) -> None:
     chance = random.Random(39)
     async with (
-        Pull(listen=(OWN_HOST, 0), provider=provider) as pull,
-        Push(listen=(OWN_HOST, 0), provider=provider) as push,
-        Subscribe(listen=(OWN_HOST, 0), provider=provider) as subscribe,
-        Publish(listen=(OWN_HOST, 0), provider=provider) as publish,
+        Pull(listen=(HOST, 0), provider=provider) as pull,
+        Push(listen=(HOST, 0), provider=provider) as push,
+        Subscribe(listen=(HOST, 0), provider=provider) as subscribe,
+        Publish(listen=(HOST, 0), provider=provider) as publish,
     ):
         targets = [
             (pull.address, PRODUCER),

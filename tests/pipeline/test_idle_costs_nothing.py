@@ -12,7 +12,7 @@ import psutil
 import pytest
 
 from aiofabric.pipeline import Pull, Push
-from tests.fixtures.providers import CARRIERS, OWN_HOST, over
+from tests.fixtures.providers import CARRIERS, HOST, over
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -40,7 +40,7 @@ async def produce(parent: Parent, places: Sequence[tuple[str, int]], provider: s
 
 
 async def consume(parent: Parent, provider: str) -> None:
-    async with Pull(listen=(OWN_HOST, 0), producers=EACH, provider=provider) as pull:
+    async with Pull(listen=(HOST, 0), producers=EACH, provider=provider) as pull:
         parent.tell(pull.address.port)
         async for _ in pull:
             pass
@@ -67,7 +67,7 @@ def seconds_used(processes: Sequence[Child]) -> float:
 async def test_sixteen_processes_sleep(provider: str, child: Callable[..., Child]) -> None:
     consumers = [child(consume, provider) for _ in range(EACH)]
     receive = [partial(each.receive, 60) for each in consumers]
-    places = [(OWN_HOST, await anyio.to_thread.run_sync(each)) for each in receive]
+    places = [(HOST, await anyio.to_thread.run_sync(each)) for each in receive]
     producers = [child(produce, places, provider) for _ in range(EACH)]
     for each in producers:
         assert await each.areceive(60) == "idle"

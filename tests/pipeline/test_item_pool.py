@@ -15,7 +15,7 @@ from anyio import ClosedResourceError
 from aiofabric import WrongThreadError
 from aiofabric.pipeline import Pull, Push
 from aiofabric.testing import live_resources
-from tests.fixtures.providers import OWN_HOST
+from tests.fixtures.providers import HOST
 from tests.fixtures.waiting import until
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ LARGE = 1 << 20
 @asynccontextmanager
 async def joined(provider: str, consumers: int = 1) -> AsyncIterator[tuple[Push, list[Pull]]]:
     """A producer and its consumers."""
-    async with Push(listen=(OWN_HOST, 0), provider=provider) as push, anyio.create_task_group() as tasks:
+    async with Push(listen=(HOST, 0), provider=provider) as push, anyio.create_task_group() as tasks:
         pulls = [Pull(push.address, provider=provider) for _ in range(consumers)]
         over = anyio.Event()
 
@@ -104,7 +104,7 @@ async def test_memory_is_not_used_again_while_the_program_refers_to_it(provider:
 
 
 async def test_an_item_of_a_consumer_that_left_is_read_by_the_next(provider: str) -> None:
-    async with Push(listen=(OWN_HOST, 0), provider=provider) as push:
+    async with Push(listen=(HOST, 0), provider=provider) as push:
         async with Pull(push.address, provider=provider) as first:
             memory = push.pool.take(LARGE)
             memory[:] = b"x" * LARGE
@@ -190,7 +190,7 @@ async def test_the_pool_ends_with_the_block(provider: str) -> None:
 
 
 async def test_mistakes_with_the_pool_have_errors(provider: str) -> None:
-    outside = Push(listen=(OWN_HOST, 0), provider=provider)
+    outside = Push(listen=(HOST, 0), provider=provider)
     with pytest.raises(RuntimeError, match="enter it first"):
         outside.pool.take(1)
     async with joined(provider) as (push, [_]):

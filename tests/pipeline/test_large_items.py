@@ -11,7 +11,7 @@ import pytest
 from aiofabric import MessageEndpoint
 from aiofabric.pipeline import Pull, Push
 from tests.fixtures.children import Child, Parent
-from tests.fixtures.providers import OWN_HOST
+from tests.fixtures.providers import HOST
 
 pytestmark = pytest.mark.anyio
 
@@ -40,7 +40,7 @@ async def test_an_item_of_many_parts_has_one_read_under_way(provider: str, monke
 
     monkeypatch.setattr(MessageEndpoint, "read_nowait", read_and_count)
     parts = [bytes([number]) * SIZE for number in range(PARTS)]
-    async with Pull(listen=(OWN_HOST, 0), provider=provider) as pull, anyio.create_task_group() as tasks:
+    async with Pull(listen=(HOST, 0), provider=provider) as pull, anyio.create_task_group() as tasks:
 
         async def push() -> None:
             async with Push(pull.address, provider=provider) as producer:
@@ -54,7 +54,7 @@ async def test_an_item_of_many_parts_has_one_read_under_way(provider: str, monke
 
 
 async def push_until_killed(parent: Parent, port: int, provider: str) -> None:
-    async with Push((OWN_HOST, port), provider=provider) as producer:
+    async with Push((HOST, port), provider=provider) as producer:
         for _ in range(MANY):
             await producer.push(bytes(LARGE))
         parent.tell("pushed")
@@ -62,7 +62,7 @@ async def push_until_killed(parent: Parent, port: int, provider: str) -> None:
 
 
 async def test_memory_of_a_producer_that_dies_is_not_lent_for_ever(child: Callable[..., Child], provider: str) -> None:
-    async with Pull(listen=(OWN_HOST, 0), provider=provider) as pull:
+    async with Pull(listen=(HOST, 0), provider=provider) as pull:
         producer = child(push_until_killed, pull.address.port, provider)
         item = await pull.pull()  # others are being read, and wait
         producer.kill()

@@ -14,7 +14,7 @@ import pytest
 
 from aiofabric.pipeline import Pull, Push
 from tests.fixtures.children import Child, Parent
-from tests.fixtures.providers import OWN_HOST
+from tests.fixtures.providers import HOST
 from tests.fixtures.waiting import until
 
 pytestmark = [pytest.mark.anyio, pytest.mark.long, pytest.mark.timeout(280)]
@@ -37,7 +37,7 @@ def resident_mb(pid: int) -> int:
 
 async def consume(parent: Parent, port: int, provider: str) -> int:
     count = 0
-    async with Pull((OWN_HOST, port), provider=provider, window_bytes=MOST) as pull:
+    async with Pull((HOST, port), provider=provider, window_bytes=MOST) as pull:
         parent.tell("connecting")
         async for item in pull:
             number = bytes(item.data[:8])
@@ -61,7 +61,7 @@ def stop_again_and_again(parent: Parent, pids: list[int]) -> None:
 async def test_memory_stays_bounded_while_all_consumers_are_stopped(
     child: Start, provider: str, memory: str, anyio_backend: object
 ) -> None:
-    async with Push(listen=(OWN_HOST, 0), provider=provider, max_unacknowledged_bytes=2 * MOST) as push:
+    async with Push(listen=(HOST, 0), provider=provider, max_unacknowledged_bytes=2 * MOST) as push:
         consumers = [child(consume, push.address.port, provider) for _ in range(2)]
         for each in consumers:
             assert await each.areceive() == "connecting"

@@ -16,7 +16,7 @@ from anyio import ClosedResourceError
 import aiofabric
 from aiofabric.pipeline import Deduplicate, PlaceFolder, Publish, Pull, Push, Subscribe
 from tests.fixtures.children import run_in_child
-from tests.fixtures.providers import OWN_HOST
+from tests.fixtures.providers import HOST
 from tests.fixtures.waiting import until
 
 pytestmark = pytest.mark.anyio
@@ -94,7 +94,7 @@ def test_types(make: Any, text: str) -> None:
 async def test_another_thread(provider: str) -> None:
     """The call raises, and changes nothing."""
     async with (
-        Pull(listen=(OWN_HOST, 0), provider=provider) as pull,
+        Pull(listen=(HOST, 0), provider=provider) as pull,
         Push(pull.address, provider=provider) as push,
     ):
         await push.push(b"one")
@@ -244,7 +244,7 @@ def test_options_of_connections(end: Any) -> None:
 
 
 async def test_before_and_after_the_block(provider: str) -> None:
-    push = Push(listen=(OWN_HOST, 0), provider=provider)
+    push = Push(listen=(HOST, 0), provider=provider)
     with pytest.raises(RuntimeError, match="async with"):
         await push.push(b"x")
     with pytest.raises(RuntimeError, match="does not listen"):
@@ -258,7 +258,7 @@ async def test_before_and_after_the_block(provider: str) -> None:
 
 
 async def test_items(provider: str) -> None:
-    async with Push(listen=(OWN_HOST, 0), provider=provider) as push:
+    async with Push(listen=(HOST, 0), provider=provider) as push:
         for wrong in ("text", 7, None, [b"x", "text"]):
             with pytest.raises(TypeError):
                 await push.push(wrong)
@@ -281,7 +281,7 @@ async def test_items(provider: str) -> None:
 
 
 async def test_most_is_a_number(provider: str) -> None:
-    async with Pull(listen=(OWN_HOST, 0), provider=provider) as pull:
+    async with Pull(listen=(HOST, 0), provider=provider) as pull:
         with pytest.raises(TypeError, match="most must be a number"):
             await pull.pull_many("x")  # type: ignore[arg-type]
         with pytest.raises(ValueError, match="most must be at least 1"):
@@ -307,9 +307,9 @@ async def test_the_block_raises_the_error_of_memory_that_cannot_be_registered(
             await anyio.sleep_forever()
 
     other: Pull | Subscribe = (
-        Pull(listen=(OWN_HOST, 0), provider=provider)
+        Pull(listen=(HOST, 0), provider=provider)
         if end is Push
-        else Subscribe(topics="t", listen=(OWN_HOST, 0), provider=provider)
+        else Subscribe(topics="t", listen=(HOST, 0), provider=provider)
     )
     async with other:
         monkeypatch.setattr(aiofabric.Domain, "register", refuses)
@@ -349,7 +349,7 @@ async def test_the_block_raises_the_error_of_acknowledged(provider: str, wait_in
             elif wait_in != "block":
                 await wait(push)
 
-    async with Pull(listen=(OWN_HOST, 0), provider=provider, producers=2) as pull, anyio.create_task_group() as tasks:
+    async with Pull(listen=(HOST, 0), provider=provider, producers=2) as pull, anyio.create_task_group() as tasks:
 
         async def take_all() -> None:
             async for item in pull:
@@ -371,7 +371,7 @@ async def test_an_unknown_provider_is_an_error_at_once() -> None:
 
 async def test_two_ends_of_the_same_role_are_told(provider: str, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.WARNING, logger="aiofabric")
-    async with Push(listen=(OWN_HOST, 0), provider=provider) as one, anyio.create_task_group() as tasks:
+    async with Push(listen=(HOST, 0), provider=provider) as one, anyio.create_task_group() as tasks:
 
         async def other() -> None:
             async with Push(one.address, provider=provider) as push:

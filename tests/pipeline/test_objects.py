@@ -10,7 +10,7 @@ import numpy
 import pytest
 
 from aiofabric.pipeline import MsgspecObjects, PickleObjects, Pull, Push
-from tests.fixtures.providers import OWN_HOST
+from tests.fixtures.providers import HOST
 
 PICKLE = PickleObjects(trusted=True)
 
@@ -75,7 +75,7 @@ def test_msgspec_checks_what_comes() -> None:
 async def test_objects_go_through_a_pipeline(provider: str) -> None:
     pixels = numpy.arange(1 << 18, dtype="f4").reshape(512, 512)
     points = MsgspecObjects(Point)
-    async with Pull(listen=(OWN_HOST, 0), provider=provider) as pull, Push(pull.address, provider=provider) as push:
+    async with Pull(listen=(HOST, 0), provider=provider) as pull, Push(pull.address, provider=provider) as push:
         await push.push(PICKLE.encode(Image("large", pixels)))
         await push.push(points.encode(Point(3, 4)))
         with await pull.pull() as item:

@@ -10,7 +10,7 @@ import anyio
 import pytest
 
 from aiofabric.pipeline import PlaceFolder, Pull, Push
-from tests.fixtures.providers import CONNECTED, OWN_HOST
+from tests.fixtures.providers import CONNECTED, HOST
 from tests.fixtures.waiting import until
 
 if TYPE_CHECKING:
@@ -44,10 +44,10 @@ async def exchange(push: Push, *pulls: Pull) -> None:
 
 async def test_a_list_of_places() -> None:
     async with (
-        Pull(listen=(OWN_HOST, 0), provider=PROVIDER) as one,
-        Pull(listen=(OWN_HOST, 0), provider=PROVIDER) as two,
+        Pull(listen=(HOST, 0), provider=PROVIDER) as one,
+        Pull(listen=(HOST, 0), provider=PROVIDER) as two,
     ):
-        places: list[Place] = [one.address, f"{OWN_HOST}:{two.address.port}"]
+        places: list[Place] = [one.address, f"{HOST}:{two.address.port}"]
         async with Push(places, provider=PROVIDER) as push:
             await exchange(push, one, two)
 
@@ -56,8 +56,8 @@ async def test_announcements_in_a_folder(tmp_path: Path) -> None:
     folder = tmp_path / "made by the first"
     async with Push(PlaceFolder(folder), provider=PROVIDER) as push:
         async with (
-            Pull(listen=(OWN_HOST, 0), announce=PlaceFolder(folder), provider=PROVIDER) as one,
-            Pull(listen=(OWN_HOST, 0), announce=PlaceFolder(folder), provider=PROVIDER) as two,
+            Pull(listen=(HOST, 0), announce=PlaceFolder(folder), provider=PROVIDER) as one,
+            Pull(listen=(HOST, 0), announce=PlaceFolder(folder), provider=PROVIDER) as two,
         ):
             await exchange(push, one, two)
             assert len(files_of(folder)) == 2
@@ -66,21 +66,21 @@ async def test_announcements_in_a_folder(tmp_path: Path) -> None:
 
 async def test_a_stale_announcement_is_not_used(tmp_path: Path) -> None:
     path = tmp_path / "stale.json"
-    path.write_text(json.dumps({"host": OWN_HOST, "port": 9, "address": "", "pid": 1}))
+    path.write_text(json.dumps({"host": HOST, "port": 9, "address": "", "pid": 1}))
     (tmp_path / "other.json").write_text("not an announcement")
     folder = PlaceFolder(tmp_path, stale_after=0.05)
-    assert await folder.find() == [(OWN_HOST, 9)]
+    assert await folder.find() == [(HOST, 9)]
     with anyio.fail_after(10):
         while await folder.find():  # noqa: ASYNC110  # time passes, and nothing tells of it
             await anyio.sleep(0.01)
     os.utime(path)
-    assert await folder.find() == [(OWN_HOST, 9)]
+    assert await folder.find() == [(HOST, 9)]
     assert path.exists()
 
 
 async def test_an_announcement_stays_fresh(tmp_path: Path) -> None:
     reader = PlaceFolder(tmp_path, stale_after=0.5)
-    async with Pull(listen=(OWN_HOST, 0), announce=PlaceFolder(tmp_path, stale_after=0.3), provider=PROVIDER):
+    async with Pull(listen=(HOST, 0), announce=PlaceFolder(tmp_path, stale_after=0.3), provider=PROVIDER):
         (path,) = files_of(tmp_path)
         first = path.stat().st_mtime_ns
         await until(lambda: path.stat().st_mtime_ns != first)
@@ -98,15 +98,15 @@ async def test_a_function_that_finds_places() -> None:
             raise OSError("not yet")
         return found
 
-    async with Push(find, provider=PROVIDER) as push, Pull(listen=(OWN_HOST, 0), provider=PROVIDER) as pull:
+    async with Push(find, provider=PROVIDER) as push, Pull(listen=(HOST, 0), provider=PROVIDER) as pull:
         found.append(pull.address)
         await exchange(push, pull)
 
 
 async def test_every_address_of_a_name() -> None:
     async with (
-        Pull(listen=(OWN_HOST, 0), provider="tcp") as pull,
-        Push(f"dns:///{OWN_HOST}:{pull.address.port}", provider="tcp") as push,
+        Pull(listen=(HOST, 0), provider="tcp") as pull,
+        Push(f"dns:///{HOST}:{pull.address.port}", provider="tcp") as push,
     ):
         await exchange(push, pull)
 

@@ -16,7 +16,7 @@ from anyio import ClosedResourceError, EndOfStream
 
 from aiofabric.pipeline import Publication, Publish, Subscribe, SubscriberTooSlowError
 from aiofabric.testing import live_resources
-from tests.fixtures.providers import OWN_HOST
+from tests.fixtures.providers import HOST
 from tests.fixtures.waiting import until
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ async def joined(
 ) -> AsyncIterator[tuple[Publish, Subscribe]]:
     """A publisher that knows the topics of its subscriber."""
     async with (
-        Publish(listen=(OWN_HOST, 0), provider=provider, **publish or {}) as publisher,
+        Publish(listen=(HOST, 0), provider=provider, **publish or {}) as publisher,
         Subscribe(publisher.address, topics, provider=provider, **subscribe) as subscriber,
     ):
         await publisher.wait_for_subscribers()
@@ -93,7 +93,7 @@ async def test_many_subscribers_get_the_same_and_the_stream_ends(provider: str) 
             with pytest.raises(EndOfStream):
                 await subscribe.pull()
 
-    async with anyio.create_task_group() as tasks, Publish(listen=(OWN_HOST, 0), provider=provider) as publish:
+    async with anyio.create_task_group() as tasks, Publish(listen=(HOST, 0), provider=provider) as publish:
         for _ in range(4):
             tasks.start_soon(listen_to, publish.address)
         await publish.wait_for_subscribers(4)
@@ -119,7 +119,7 @@ async def test_topics_may_change(provider: str) -> None:
 
 
 async def test_a_late_subscriber_gets_the_last_value_of_each_key(provider: str) -> None:
-    async with Publish(listen=(OWN_HOST, 0), provider=provider, last_values=3) as publish:
+    async with Publish(listen=(HOST, 0), provider=provider, last_values=3) as publish:
         for number in range(3):
             for key in "xyz":
                 await publish.publish("t", f"{key}{number}".encode(), key=key)
@@ -187,8 +187,8 @@ async def test_a_slow_subscriber_that_reads_nothing_is_waited_for_only_so_long(
     provider: str, child: Callable[..., Child], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("aiofabric.pipeline.publish.SECONDS_TO_READ", 0.2)
-    async with Publish(listen=(OWN_HOST, 0), queue=4, provider=provider) as publish:
-        subscriber = child(subscribe_and_stop, OWN_HOST, publish.address.port, provider)
+    async with Publish(listen=(HOST, 0), queue=4, provider=provider) as publish:
+        subscriber = child(subscribe_and_stop, HOST, publish.address.port, provider)
         await publish.wait_for_subscribers()
         subscriber.tell("stop")
         while publish.statistics().subscribers:
@@ -229,7 +229,7 @@ async def test_a_subscriber_that_is_too_slow_gets_what_was_sent_to_it(provider: 
 @pytest.mark.parametrize("size", [100, 5000, 100_000])
 async def test_a_publisher_that_leaves_lets_a_subscriber_read_that_was_too_slow(provider: str, size: int) -> None:
     sent = [bytes([number]) * size for number in range(20)]
-    async with Subscribe(listen=(OWN_HOST, 0), window=4, when_slow="disconnect", provider=provider) as subscribe:
+    async with Subscribe(listen=(HOST, 0), window=4, when_slow="disconnect", provider=provider) as subscribe:
         async with Publish(subscribe.address, provider=provider, queue=4) as publish:
             await publish.wait_for_subscribers()
             for each in sent:
@@ -258,7 +258,7 @@ async def test_a_publication_that_is_too_large_for_a_subscriber_is_dropped_for_i
 
 async def test_a_subscriber_that_leaves_releases_the_publisher_and_its_memory(provider: str) -> None:
     before = live_resources()
-    async with Publish(listen=(OWN_HOST, 0), provider=provider, queue=1) as publish, anyio.create_task_group() as tasks:
+    async with Publish(listen=(HOST, 0), provider=provider, queue=1) as publish, anyio.create_task_group() as tasks:
         leave = anyio.Event()
 
         async def subscribe() -> None:
@@ -301,7 +301,7 @@ async def test_publications_that_wait_when_the_block_ends_raise(provider: str) -
             ended.append("closed")
 
     async def leave_early() -> None:
-        options: dict[str, Any] = {"listen": (OWN_HOST, 0), "provider": provider, "when_slow": "hold", "window": 1}
+        options: dict[str, Any] = {"listen": (HOST, 0), "provider": provider, "when_slow": "hold", "window": 1}
         async with (
             Subscribe(**options) as subscribe,  # leaves after the publisher
             Publish(subscribe.address, provider=provider, queue=1) as publish,
@@ -324,7 +324,7 @@ async def test_publications_that_wait_when_the_block_ends_raise(provider: str) -
 
 
 async def test_the_end_tells_how_many_were_dropped(provider: str) -> None:
-    async with Subscribe(listen=(OWN_HOST, 0), max_item_size=100, provider=provider) as subscribe:
+    async with Subscribe(listen=(HOST, 0), max_item_size=100, provider=provider) as subscribe:
         async with Publish(subscribe.address, provider=provider) as publish:
             await publish.wait_for_subscribers()
             await publish.publish("t", bytes(200))
@@ -334,7 +334,7 @@ async def test_the_end_tells_how_many_were_dropped(provider: str) -> None:
 
 
 async def test_a_subscriber_follows_a_publisher_that_starts_again(provider: str) -> None:
-    async with Subscribe(listen=(OWN_HOST, 0), topics="t", provider=provider, publishers=2) as subscribe:
+    async with Subscribe(listen=(HOST, 0), topics="t", provider=provider, publishers=2) as subscribe:
         for number in range(2):
             async with Publish(subscribe.address, provider=provider) as publish:
                 await publish.wait_for_subscribers()

@@ -17,7 +17,7 @@ from anyio import ClosedResourceError, EndOfStream
 from aiofabric.pipeline import Deduplicate, Item, Pull, Push
 from aiofabric.testing import live_resources
 from tests.fixtures.children import run_in_child
-from tests.fixtures.providers import OWN_HOST
+from tests.fixtures.providers import HOST
 from tests.fixtures.waiting import until
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ LARGE = 1 << 20
 async def joined(provider: str, pull: dict[str, Any] | None = None, **push: Any) -> AsyncIterator[tuple[Push, Pull]]:
     """A producer that is connected to a consumer."""
     async with (
-        Pull(listen=(OWN_HOST, 0), provider=provider, **pull or {}) as consumer,
+        Pull(listen=(HOST, 0), provider=provider, **pull or {}) as consumer,
         Push(consumer.address, provider=provider, **push) as producer,
     ):
         yield producer, consumer
@@ -51,7 +51,7 @@ async def all_of(pull: Pull) -> list[bytes]:
 @pytest.mark.parametrize("delivery", ["at_least_once", "at_most_once"])
 async def test_items_arrive_in_order_and_the_stream_ends(provider: str, delivery: str) -> None:
     sent = [str(number).encode() for number in range(3000)]
-    async with Pull(listen=(OWN_HOST, 0), provider=provider) as pull, anyio.create_task_group() as tasks:
+    async with Pull(listen=(HOST, 0), provider=provider) as pull, anyio.create_task_group() as tasks:
 
         async def produce() -> None:
             async with Push(pull.address, provider=provider, delivery=delivery) as push:  # type: ignore[arg-type]
@@ -93,7 +93,7 @@ async def test_an_item_of_any_size_arrives_with_its_header(provider: str, size: 
 
 async def test_a_consumer_that_holds_items_back_learns_that_no_new_ones_come(provider: str) -> None:
     numbers: list[int] = []
-    async with Pull(listen=(OWN_HOST, 0), provider=provider) as pull, anyio.create_task_group() as tasks:
+    async with Pull(listen=(HOST, 0), provider=provider) as pull, anyio.create_task_group() as tasks:
 
         async def produce() -> None:
             async with Push(pull.address, provider=provider, acknowledged=numbers.append) as push:
@@ -137,7 +137,7 @@ async def test_items_that_wait_when_the_block_ends_raise(provider: str) -> None:
 
 
 async def test_producers_that_come_and_go_for_ever_are_only_counted(provider: str) -> None:
-    async with Pull(listen=(OWN_HOST, 0), provider=provider, producers=None) as pull:
+    async with Pull(listen=(HOST, 0), provider=provider, producers=None) as pull:
         for number in range(100_000):
             pull.note_end(number.to_bytes(16, "little"))
         tracemalloc.start()
@@ -150,7 +150,7 @@ async def test_producers_that_come_and_go_for_ever_are_only_counted(provider: st
 
 
 async def test_the_program_may_tell_a_consumer_of_a_producers_end(provider: str) -> None:
-    async with Pull(listen=(OWN_HOST, 0), provider=provider, producers=2) as pull:
+    async with Pull(listen=(HOST, 0), provider=provider, producers=2) as pull:
         pull.note_end(b"a" * 16)
         pull.note_end(b"a" * 16)
         async with joined_to(pull, provider) as push:
@@ -162,7 +162,7 @@ async def test_the_program_may_tell_a_consumer_of_a_producers_end(provider: str)
 
 
 async def test_places_may_be_an_async_iterator(provider: str) -> None:
-    async with Pull(listen=(OWN_HOST, 0), provider=provider) as pull:
+    async with Pull(listen=(HOST, 0), provider=provider) as pull:
 
         async def places() -> AsyncIterator[list[Any]]:
             yield []
@@ -296,7 +296,7 @@ async def test_little_memory_is_kept_when_many_large_items_have_been_finished(pr
 
 
 async def test_an_exception_in_the_scope_gives_the_item_to_another_consumer(provider: str) -> None:
-    async with Push(listen=(OWN_HOST, 0), provider=provider) as push:
+    async with Push(listen=(HOST, 0), provider=provider) as push:
         async with Pull(push.address, provider=provider) as first:
             await push.push(b"first")
             with pytest.raises(ZeroDivisionError), await first.pull():
@@ -309,7 +309,7 @@ async def test_an_exception_in_the_scope_gives_the_item_to_another_consumer(prov
 
 
 async def test_items_that_were_not_pulled_go_back(provider: str) -> None:
-    async with Push(listen=(OWN_HOST, 0), provider=provider) as push:
+    async with Push(listen=(HOST, 0), provider=provider) as push:
         async with Pull(push.address, provider=provider):
             await push.push_many([b"x"] * 100)
             await push.push(bytes(LARGE))
@@ -365,7 +365,7 @@ async def test_no_item_is_larger_than_its_consumer_takes(provider: str) -> None:
 
 async def test_items_are_shared_out_by_speed(provider: str) -> None:
     taken = {"fast": 0, "slow": 0}
-    async with Push(listen=(OWN_HOST, 0), provider=provider) as push, anyio.create_task_group() as tasks:
+    async with Push(listen=(HOST, 0), provider=provider) as push, anyio.create_task_group() as tasks:
 
         async def consume(name: str, seconds: float) -> None:
             async with Pull(push.address, provider=provider, window=4) as pull:
@@ -386,7 +386,7 @@ async def test_items_are_shared_out_by_speed(provider: str) -> None:
 
 
 async def test_the_stream_ends_when_all_producers_have_ended(provider: str) -> None:
-    async with Pull(listen=(OWN_HOST, 0), provider=provider, producers=3) as pull, anyio.create_task_group() as tasks:
+    async with Pull(listen=(HOST, 0), provider=provider, producers=3) as pull, anyio.create_task_group() as tasks:
 
         async def produce(name: bytes) -> None:
             async with Push(pull.address, provider=provider) as push:
@@ -400,18 +400,18 @@ async def test_the_stream_ends_when_all_producers_have_ended(provider: str) -> N
 
 async def test_either_side_may_start_first(provider: str, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, logger="aiofabric.pipeline")
-    async with Pull(listen=(OWN_HOST, 0), provider=provider) as once:
+    async with Pull(listen=(HOST, 0), provider=provider) as once:
         port = once.address.port
     assert port is not None
     async with anyio.create_task_group() as tasks:
 
         async def produce() -> None:
-            async with Push((OWN_HOST, port), provider=provider) as push:
+            async with Push((HOST, port), provider=provider) as push:
                 await push.push(b"early")
 
         tasks.start_soon(produce)
         await until(lambda: "no connection with" in caplog.text)
-        async with Pull(listen=(OWN_HOST, port), provider=provider) as pull:
+        async with Pull(listen=(HOST, port), provider=provider) as pull:
             assert await all_of(pull) == [b"early"]
 
 
@@ -428,7 +428,7 @@ async def test_a_break_does_not_acknowledge(provider: str) -> None:
 
 async def test_many_tasks_pull_from_one_consumer(provider: str) -> None:
     found: list[int] = []
-    async with Pull(listen=(OWN_HOST, 0), provider=provider) as pull, anyio.create_task_group() as tasks:
+    async with Pull(listen=(HOST, 0), provider=provider) as pull, anyio.create_task_group() as tasks:
 
         async def consume() -> None:
             async for item in pull:
@@ -544,14 +544,14 @@ async def test_items_that_wait_in_a_loop_that_has_ended_harm_no_other_loop(provi
 @pytest.mark.parametrize("backend", ["asyncio", "trio"])
 async def test_a_process_that_leaves_while_large_items_are_read_ends_in_order(provider: str, backend: str) -> None:
     with anyio.CancelScope() as scope:
-        async with Push(listen=(OWN_HOST, 0), provider=provider) as push, anyio.create_task_group() as tasks:
+        async with Push(listen=(HOST, 0), provider=provider) as push, anyio.create_task_group() as tasks:
 
             async def produce() -> None:
                 while True:
                     await push.push(bytearray(LARGE))
 
             tasks.start_soon(produce)
-            arguments = OWN_HOST, str(push.address.port), provider, backend
+            arguments = HOST, str(push.address.port), provider, backend
             ended = await anyio.to_thread.run_sync(run_in_child, LEAVES, *arguments)
             scope.cancel()  # no consumer acknowledges the rest
     assert (ended.status, ended.err) == (0, "")
@@ -560,7 +560,7 @@ async def test_a_process_that_leaves_while_large_items_are_read_ends_in_order(pr
 async def test_pipelines_leave_nothing_behind(provider: str) -> None:
     before = len(live_resources())
     for _ in range(3):
-        async with Pull(listen=(OWN_HOST, 0), provider=provider) as pull, anyio.create_task_group() as tasks:
+        async with Pull(listen=(HOST, 0), provider=provider) as pull, anyio.create_task_group() as tasks:
             tasks.start_soon(all_of, pull)
             async with Push(pull.address, provider=provider) as push:
                 await push.push_many([bytes(LARGE), b"small", bytes(LARGE)])

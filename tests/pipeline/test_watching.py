@@ -11,7 +11,7 @@ import pytest
 import aiofabric
 from aiofabric.pipeline import Publish, Pull, Push, Subscribe, watch
 from aiofabric.testing import live_resources
-from tests.fixtures.providers import OWN_HOST
+from tests.fixtures.providers import HOST
 from tests.fixtures.waiting import until
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ async def test_reports_come_until_the_end_leaves(provider: str) -> None:
             began.set()
             reports.extend([report async for report in found])
 
-    async with anyio.create_task_group() as tasks, Push(listen=(OWN_HOST, 0), provider=provider) as push:
+    async with anyio.create_task_group() as tasks, Push(listen=(HOST, 0), provider=provider) as push:
         tasks.start_soon(keep_watching, push)
         await began.wait()
     assert (reports[0]["end"], reports[0]["id"], reports[0]["pushed"]) == ("Push", push.id.hex(), 0)
@@ -44,7 +44,7 @@ async def test_reports_come_until_the_end_leaves(provider: str) -> None:
 
 
 async def test_a_watcher_that_leaves_is_forgotten(provider: str) -> None:
-    async with Pull(listen=(OWN_HOST, 0), provider=provider) as pull:
+    async with Pull(listen=(HOST, 0), provider=provider) as pull:
         before = len(live_resources())
         async with aclosing(reports_of(pull, provider)) as found:
             assert (await anext(found))["end"] == "Pull"
@@ -54,7 +54,7 @@ async def test_a_watcher_that_leaves_is_forgotten(provider: str) -> None:
 async def test_a_report_of_many_topics_fits_into_a_message(provider: str) -> None:
     topics = [f"{number:03}" * 300 for number in range(60)]
     async with (
-        Publish(listen=(OWN_HOST, 0), provider=provider) as publish,
+        Publish(listen=(HOST, 0), provider=provider) as publish,
         Subscribe(publish.address, topics, provider=provider),
         Subscribe(publish.address, topics, provider=provider),
     ):
@@ -67,7 +67,7 @@ async def test_a_report_of_many_topics_fits_into_a_message(provider: str) -> Non
 
 async def test_a_listener_of_another_kind_is_no_end_of_a_pipeline(provider: str) -> None:
     async with (
-        aiofabric.listen(OWN_HOST, 0, provider=provider) as listener,
+        aiofabric.listen(HOST, 0, provider=provider) as listener,
         anyio.create_task_group() as tasks,
     ):
 

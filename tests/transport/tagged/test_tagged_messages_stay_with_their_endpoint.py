@@ -12,7 +12,7 @@ import pytest
 import aiofabric
 from aiofabric import Caps, Domain, EndpointType, NotSupportedError, Quirk
 from aiofabric.features import quirks
-from tests.fixtures.peers import peers
+from tests.fixtures.peers import peers, where
 
 pytestmark = pytest.mark.anyio
 
@@ -52,7 +52,7 @@ async def test_a_second_endpoint_on_a_domain_is_refused_where_messages_stray() -
     )
     with Domain(info) as domain:
         options: dict[str, Any] = {"provider": "tcp", "domain": domain, "caps": CAPS}
-        async with aiofabric.open_endpoint(EndpointType.RDM, "127.0.0.1", **options):
+        async with aiofabric.open_endpoint(EndpointType.RDM, where("tcp"), **options):
             with refused if Quirk.TAGGED_STRAYS in quirks(info) else nullcontext():
-                async with aiofabric.open_endpoint(EndpointType.RDM, "127.0.0.1", **options):
+                async with aiofabric.open_endpoint(EndpointType.RDM, where("tcp"), **options):
                     pass
