@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import anyio
 
 from aiofabric import rpc
-from tests.fixtures.providers import OWN_HOST
+from tests.fixtures.providers import HOST, OWN_HOST
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -87,7 +87,7 @@ HANDLERS = {
 
 def target(address: Any) -> str:
     """The target for a listener's address."""
-    return f"{OWN_HOST}:{address.port}"
+    return f"{address.host}:{address.port}"
 
 
 @asynccontextmanager
@@ -96,7 +96,7 @@ async def served(
 ) -> AsyncIterator[tuple[rpc.Channel, rpc.Server]]:
     """A channel and its server on this loop."""
     async with rpc.Server(HANDLERS, **server_options or {}) as server:
-        listener = await server.listen(OWN_HOST, 0, provider=provider)
+        listener = await server.listen(HOST, 0, provider=provider)
         options = {"options": {"provider": provider}, **channel_options}
         async with rpc.Channel(target(listener.address), **options) as channel:
             yield channel, server

@@ -9,7 +9,7 @@ import anyio
 import pytest
 
 from aiofabric import rpc
-from tests.fixtures.providers import OWN_HOST
+from tests.fixtures.providers import HOST
 from tests.fixtures.waiting import until
 from tests.rpc.services import Tally, served, target
 
@@ -95,7 +95,7 @@ async def test_a_handler_that_spends_time_on_each_reply_lets_other_tasks_run(pro
             passes.append(1)
 
     async with rpc.Server({"/test/busy": rpc.unary_stream(busy)}) as server:
-        listener = await server.listen(OWN_HOST, 0, provider=provider)
+        listener = await server.listen(HOST, 0, provider=provider)
         async with (
             rpc.Channel(target(listener.address), options={"provider": provider}) as channel,
             channel.call("/test/busy") as call,
@@ -297,7 +297,7 @@ async def test_a_rich_status_travels_with_the_error(provider: str) -> None:
         raise rpc.RpcError(rpc.StatusCode.INTERNAL, "", (("grpc-status-details-bin", b"\x08\x0d"),))
 
     async with rpc.Server({"/test/rich": rpc.unary_unary(rich)}) as server:
-        listener = await server.listen(OWN_HOST, 0, provider=provider)
+        listener = await server.listen(HOST, 0, provider=provider)
         async with rpc.Channel(target(listener.address), options={"provider": provider}) as channel:
             with pytest.raises(rpc.RpcError) as caught:
                 await channel.unary("/test/rich", b"")

@@ -6,7 +6,6 @@ import asyncio
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
-from tests.fixtures.providers import OWN_HOST
 from tests.rpc.grpc.generated import pb2, pb2_grpc
 
 if TYPE_CHECKING:
@@ -73,10 +72,10 @@ async def started(aio: Any, servicer: Any = None, **options: Any) -> AsyncIterat
     """A server with the servicer, and its target."""
     server = aio.server(**options)
     pb2_grpc.add_InteropServicer_to_server(servicer or Interop(), server)
-    port = server.add_insecure_port(f"{OWN_HOST}:0")
+    port = server.add_insecure_port("127.0.0.1:0")
     await server.start()
     try:
-        yield server, f"{OWN_HOST}:{port}"
+        yield server, f"127.0.0.1:{port}"
     finally:
         await server.stop(None)
 

@@ -20,7 +20,6 @@ import pytest
 from aiofabric import _core
 from aiofabric.rpc import grpc as aio
 from aiofabric.rpc.grpc.server.server import Server
-from tests.fixtures.providers import OWN_HOST
 from tests.fixtures.waiting import until
 
 if TYPE_CHECKING:
@@ -292,9 +291,9 @@ async def served(handler: Any, **codec: Any) -> AsyncIterator[tuple[Any, Any]]:
     server: Any = aio.server()
     handlers = {"b": grpc.unary_unary_rpc_method_handler(handler, **codec)}
     server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("a", handlers),))
-    port = server.add_insecure_port(f"{OWN_HOST}:0")
+    port = server.add_insecure_port("127.0.0.1:0")
     await server.start()
-    async with aio.insecure_channel(f"{OWN_HOST}:{port}") as channel:
+    async with aio.insecure_channel(f"127.0.0.1:{port}") as channel:
         await channel.channel_ready()
         yield server, channel.unary_unary("/a/b")
     await server.stop(0)

@@ -12,7 +12,6 @@ import grpc
 import pytest
 
 from aiofabric.rpc import grpc as aio
-from tests.fixtures.providers import OWN_HOST
 from tests.fixtures.waiting import until
 
 if TYPE_CHECKING:
@@ -44,9 +43,9 @@ async def served(*handlers: Any, **options: Any) -> AsyncIterator[tuple[Any, Any
     """A server, and a channel to it."""
     server: Any = aio.server(**options)
     server.add_generic_rpc_handlers(handlers)
-    port = server.add_insecure_port(f"{OWN_HOST}:0")
+    port = server.add_insecure_port("127.0.0.1:0")
     await server.start()
-    async with aio.insecure_channel(f"{OWN_HOST}:{port}") as channel:
+    async with aio.insecure_channel(f"127.0.0.1:{port}") as channel:
         yield server, channel
     await server.stop(None)
 
@@ -67,9 +66,9 @@ async def test_a_registered_method_gets_a_plan_beside_handlers_that_change() -> 
     changing = Changing()
     server.add_generic_rpc_handlers((changing,))
     server.add_registered_method_handlers("a", {"b": answering(b"registered")})
-    port = server.add_insecure_port(f"{OWN_HOST}:0")
+    port = server.add_insecure_port("127.0.0.1:0")
     await server.start()
-    async with aio.insecure_channel(f"{OWN_HOST}:{port}") as channel:
+    async with aio.insecure_channel(f"127.0.0.1:{port}") as channel:
         assert await channel.unary_unary("/a/b")(b"") == b"registered"
         assert [await channel.unary_unary("/a/c")(b"") for _ in range(2)] == [b"1", b"2"]
     assert list(server.plans) == ["/a/b"]

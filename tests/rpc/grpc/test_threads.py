@@ -13,7 +13,6 @@ import pytest
 
 from aiofabric.rpc import grpc as aio
 from tests.fixtures.children import run_in_child
-from tests.fixtures.providers import OWN_HOST
 from tests.fixtures.waiting import until
 
 if TYPE_CHECKING:
@@ -35,10 +34,10 @@ async def served(threads: int, **handlers: tuple[str, Any]) -> AsyncIterator[tup
         server: Any = aio.server(pool)
         methods = {name: method_handler(*handler) for name, handler in handlers.items()}
         server.add_registered_method_handlers("a", methods)
-        port = server.add_insecure_port(f"{OWN_HOST}:0")
+        port = server.add_insecure_port("127.0.0.1:0")
         await server.start()
         try:
-            async with aio.insecure_channel(f"{OWN_HOST}:{port}") as channel:
+            async with aio.insecure_channel(f"127.0.0.1:{port}") as channel:
                 yield channel, reported
         finally:
             await server.stop(0)

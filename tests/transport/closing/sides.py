@@ -22,7 +22,7 @@ import pytest
 
 import aiofabric
 from aiofabric import Access, AtomicOp, Datatype, MessageEndpoint, RemoteRegion
-from tests.fixtures.providers import CONNECTED, OWN_HOST, RDMA_HOST, RXM
+from tests.fixtures.providers import CONNECTED, HOST, OWN_HOST, RDMA_HOST, RXM
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
@@ -74,12 +74,13 @@ ENDS = (aiofabric.FabricError, anyio.ClosedResourceError)
 
 
 class Round(NamedTuple):
-    """The work that is under way, the side that ends it, and the way."""
+    """The work that is under way, the side that ends it, and the way; and the address of the listener."""
 
     provider: str
     work: str
     who: str
     how: str
+    host: str = OWN_HOST
 
     @property
     def size(self) -> int:
@@ -102,15 +103,17 @@ def rounds_of(provider: str, works: Sequence[str], ways: Sequence[str], processe
     """The rounds of some ways to end: each work, ended by each side in each way.
 
     An emulated device takes a second for a round. So there, one side ends each work, another one for the next work, for
-    the next way, and in two processes. Each two of work, side and way still come together.
+    the next way, and in two processes. Each two of work, side and way still come together. Both ends in one process
+    share a domain.
     """
+    host = HOST if processes == 1 else OWN_HOST
     sides = (INITIATOR, TARGET, BOTH)
     if RDMA_HOST:
         pairs = [
             (way, work, sides[(i + j + processes) % 3]) for i, way in enumerate(ways) for j, work in enumerate(works)
         ]
-        return [Round(provider, work, who, way) for way, work, who in pairs]
-    return [Round(provider, work, who, way) for way, work, who, _ in product(ways, works, sides, range(TIMES))]
+        return [Round(provider, work, who, way, host) for way, work, who in pairs]
+    return [Round(provider, work, who, way, host) for way, work, who, _ in product(ways, works, sides, range(TIMES))]
 
 
 def deadly(works: Sequence[str], how: str) -> list[str]:
@@ -225,7 +228,7 @@ async def initiate(port: int, control_port: int, round: Round) -> None:
 async def _work_and_end(port: int, control: SocketStream, round: Round) -> None:
     ends, how = round.ended_by(INITIATOR), round.how
     options = {"provider": round.provider, "recv_size": round.recv_size, "param": WORK_PARAM}
-    endpoint = await aiofabric.connect(OWN_HOST, port, **options)  # type: ignore[arg-type]
+    endpoint = await aiofabric.connect(round.host, port, **options)  # type: ignore[arg-type]
     async with anyio.create_task_group() as tasks:
         remote = RemoteRegion.unpack(await control.receive(1000))
         async with endpoint:
@@ -251,7 +254,7 @@ async def _make_connections(port: int, control: SocketStream, round: Round) -> N
 
     async def connect() -> None:
         with suppress(*ENDS):
-            async with await aiofabric.connect(OWN_HOST, port, provider=round.provider) as endpoint:
+            async with await aiofabric.connect(round.host, port, provider=round.provider) as endpoint:
                 await _end_or_wait(endpoint, round, INITIATOR)
 
     async with anyio.create_task_group() as tasks:
@@ -274,7 +277,7 @@ async def serve(rounds: list[Round], *, tell: Callable[[tuple[int, int]], object
     """The target's side of all rounds, over one listener. ``tell`` gets the two ports."""
     async with (
         await anyio.create_tcp_listener(local_host=OWN_HOST) as controls,
-        aiofabric.listen(OWN_HOST, 0, provider=rounds[0].provider) as listener,
+        aiofabric.listen(rounds[0].host, 0, provider=rounds[0].provider) as listener,
     ):
         port, control_port = listener.address.port, controls.extra(anyio.abc.SocketAttribute.local_port)
         assert port is not None

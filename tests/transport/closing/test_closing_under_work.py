@@ -11,7 +11,7 @@ import pytest
 
 import aiofabric
 from tests.fixtures.children import ChildFailed, Parent
-from tests.fixtures.providers import OWN_HOST, require
+from tests.fixtures.providers import HOST, require
 from tests.transport.closing.sides import (
     ATOMICS,
     DEATHS,
@@ -116,7 +116,7 @@ def test_an_initiator_survives_targets_that_die_under_work(child, provider: str,
 async def refused_resize(parent: Parent, provider: str) -> None:
     """The memory of a read cannot be resized; the error ends the task group in which the read runs."""
     memory = bytearray(64 << 20)
-    async with aiofabric.listen(OWN_HOST, 0, provider=provider) as listener, anyio.create_task_group() as tasks:
+    async with aiofabric.listen(HOST, 0, provider=provider) as listener, anyio.create_task_group() as tasks:
 
         async def offer() -> None:
             async with await (await listener.accept_request()).accept() as endpoint:
@@ -126,7 +126,7 @@ async def refused_resize(parent: Parent, provider: str) -> None:
                         pass
 
         tasks.start_soon(offer)
-        async with await aiofabric.connect(OWN_HOST, listener.address.port, provider=provider) as endpoint:
+        async with await aiofabric.connect(HOST, listener.address.port, provider=provider) as endpoint:
             remote = aiofabric.RemoteRegion.unpack(await endpoint.recv())
             room = bytearray(64 << 20)
             async with anyio.create_task_group() as reads:
@@ -137,4 +137,4 @@ async def refused_resize(parent: Parent, provider: str) -> None:
 
 def test_a_buffer_error_under_a_read_ends_the_group_and_nothing_else(child, provider: str) -> None:  # type: ignore[no-untyped-def]
     with pytest.raises(ChildFailed, match="BufferError"):
-        child(refused_resize, provider).result(60.0)
+        child(refused_resize, provider).result(ENOUGH + 30)

@@ -13,7 +13,7 @@ import pytest
 
 import aiofabric
 from aiofabric import Access, MessageEndpoint, RemoteRegion
-from tests.fixtures.providers import OWN_HOST, require
+from tests.fixtures.providers import HOST, OWN_HOST, require
 from tests.transport.closing.sides import ENDS, PROVIDERS
 
 if TYPE_CHECKING:
@@ -67,11 +67,11 @@ async def in_one_process(parent: Parent, provider: str, what: str) -> int:
     for number in range(ROUNDS):
         with anyio.fail_after(20):
             async with (
-                aiofabric.listen(OWN_HOST, 0, provider=provider) as listener,
+                aiofabric.listen(HOST, 0, provider=provider) as listener,
                 anyio.create_task_group() as tasks,
             ):
                 tasks.start_soon(accept, listener, size)
-                endpoint = await aiofabric.connect(OWN_HOST, listener.address.port, provider=provider)
+                endpoint = await aiofabric.connect(HOST, listener.address.port, provider=provider)
                 await work_and_close(what, endpoint, size)
         parent.tell(number)
     return ROUNDS
