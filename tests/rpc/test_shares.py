@@ -15,7 +15,7 @@ import aiofabric
 from aiofabric import rpc
 from aiofabric.rpc.protocol.frames import NO_TIMEOUT, Flag, Kind, frame
 from tests.fixtures.children import Child, Parent
-from tests.fixtures.providers import CONNECTED, HOST, over
+from tests.fixtures.providers import CONNECTED, HOST, OWN_HOST, over
 from tests.fixtures.waiting import until
 from tests.rpc.services import HANDLERS, served
 from tests.rpc.test_channel import channel_to
@@ -76,7 +76,7 @@ async def test_a_client_that_fills_the_memory_loses_calls_when_another_one_begin
         return b""
 
     async with rpc.Server({**HANDLERS, "/test/waits": rpc.stream_unary(waits)}, limits=limits) as server:
-        port = (await server.listen(HOST, 0, provider=provider)).address.port or 0
+        port = (await server.listen(OWN_HOST, 0, provider=provider)).address.port or 0
         async with channel_to(port, provider=provider) as heavy, channel_to(port, provider=provider) as light:
             await heavy.unary("/test/echo", b"")  # now each call has the whole window
             calls = [heavy.call("/test/waits") for _ in range(4)]
@@ -164,7 +164,7 @@ async def test_calls_above_the_limit_of_a_connection_wait_in_the_channel(provide
 async def hurry(parent: Parent, provider: str, port: int) -> None:
     """Ask for answers of 16 KiB, a few at a time, and read none."""
     request = struct.pack("<QH", NO_TIMEOUT, 12) + b"/test/answer"
-    async with await aiofabric.connect(HOST, port, provider=provider, recv_size=65600) as endpoint:
+    async with await aiofabric.connect(OWN_HOST, port, provider=provider, recv_size=65600) as endpoint:
         await endpoint.send(PREFACE)
         with suppress(ConnectionError):
             for first in range(1, 20_000, 200):
@@ -185,7 +185,7 @@ async def answering(parent: Parent, provider: str) -> tuple[int, int]:
 
     async with rpc.Server({"/test/answer": rpc.unary_unary(answer)}, limits=rpc.Limits(memory=32 << 20)) as server:
         before = resident()
-        parent.tell((await server.listen(HOST, 0, provider=provider)).address.port)
+        parent.tell((await server.listen(OWN_HOST, 0, provider=provider)).address.port)
         grown = 0
         while await parent.areceive() == "sent":
             await until(lambda: not server.core.tasks)
