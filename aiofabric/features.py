@@ -138,6 +138,8 @@ class Quirk(Flag):
     """The send of a large message that was discarded never completes."""
     LATE_RECEIVE_CRASHES = auto()
     """The receive of a large message crashes the process if the message came before it, and its sender has ended."""
+    CUT_MESSAGE_CRASHES = auto()
+    """A tagged message that has arrived in part before its receive crashes the process after its connection ended."""
     SEGMENTS_CRASH = auto()
     """The end of a connection crashes the process if a message has arrived in part (rxm's segments)."""
     SHARED_TRANSMIT_CRASHES = auto()
@@ -221,6 +223,8 @@ class _Rule(NamedTuple):
     """The type of endpoint it applies to; UNSPEC for all."""
     since: Version = Version(1, 0)
     before: Version = Version(99, 0)
+    alone: bool = False
+    """It does not apply below another layer, such as rxm."""
 
 
 # Seen on loopback with libfabric 1.17.0 and 2.x, or found in the named source file.
@@ -351,6 +355,8 @@ _RULES = (
     # rxm_cq.c, rxm_rndv_read: it reads the message over the connection, which rxm_close_conn has set to NULL. Plain
     # messages have no peek, and a peek says neither who sent the message nor whether that peer is connected.
     _Rule(Quirk.LATE_RECEIVE_CRASHES, "ofi_rxm"),
+    # xnet_progress.c, xnet_complete_rx: it frees the message, which stays in the list of those that wait for a receive.
+    _Rule(Quirk.CUT_MESSAGE_CRASHES, "tcp", EndpointType.RDM, since=Version(1, 18), alone=True),
     # rxm_conn.c, rxm_close_conn
     _Rule(Quirk.SEGMENTS_CRASH, "ofi_rxm", since=Version(2, 0)),
     # verbs_cq.c, vrb_cq_open: the queue is the device's, of 1,024 entries, whatever is bound to it.
@@ -378,6 +384,7 @@ def quirks(info: Info) -> Quirk:
             rule.provider in layers
             and rule.type in (EndpointType.UNSPEC, info.ep_attr.type)
             and rule.since <= running < rule.before
+            and not (rule.alone and len(layers) > 1)
         ):
             found |= rule.quirk
     return found

@@ -125,8 +125,8 @@ def _registering(provider: str, host: str | None) -> Info | None:
 
 
 def must_ask(endpoint: RdmEndpoint) -> bool:
-    """Whether a large message may not arrive before its receive is posted."""
-    return Quirk.LATE_RECEIVE_CRASHES in quirks(endpoint.info)
+    """Whether a message may not arrive before its receive is posted: if its sender dies, this process crashes."""
+    return bool(quirks(endpoint.info) & (Quirk.LATE_RECEIVE_CRASHES | Quirk.CUT_MESSAGE_CRASHES))
 
 
 async def add_peer(endpoint: RdmEndpoint, hello: StreamHello, connection: MessageEndpoint) -> Peer:

@@ -28,9 +28,9 @@ from aiofabric import (
     TruncatedMessageError,
 )
 from aiofabric._ffi import constants, lib
-from aiofabric.features import Quirk, quirks
+from aiofabric.features import Quirk
 from aiofabric.info import SHARED_CONTEXT
-from tests.fixtures.peers import peers, skip_without
+from tests.fixtures.peers import peers, quirks_of, skip_without
 from tests.fixtures.providers import Pair
 
 pytestmark = pytest.mark.anyio
@@ -54,8 +54,7 @@ PROVIDERS = ["tcp;ofi_rxm", "tcp", "shm", "sm2", "udp;ofi_rxd", "sockets"]
 def overruns(provider: str) -> bool:
     """Whether its buffers may be written past; a test skips where the provider is missing."""
     skip_without(provider, CAPS)
-    hints = Hints(caps=CAPS, fabric_attr=FabricAttr(prov_name=provider), ep_attr=EpAttr(type=EndpointType.RDM))
-    return Quirk.MULTI_RECV_OVERRUNS in quirks(aiofabric.getinfo(hints=hints)[0])
+    return Quirk.MULTI_RECV_OVERRUNS in quirks_of(provider, CAPS)
 
 
 @pytest.fixture(params=PROVIDERS)

@@ -12,9 +12,9 @@ import anyio
 import pytest
 
 import aiofabric
-from aiofabric import EndpointType, EpAttr, FabricAttr, FabricConnectionResetError, Hints, MessageEndpoint, Quirk
-from aiofabric.features import quirks
+from aiofabric import FabricConnectionResetError, MessageEndpoint, Quirk
 from tests.fixtures.children import Child, Parent
+from tests.fixtures.peers import quirks_of
 from tests.fixtures.providers import require
 from tests.transport.workarounds.test_killed_in_the_middle_of_a_send import memory_of, with_a_lock
 
@@ -68,8 +68,7 @@ async def under_way(endpoint: MessageEndpoint) -> None:
 @pytest.mark.parametrize("end", ["kill", "close", "lock"])
 async def test_others_are_served(child: Callable[..., Child], end: str) -> None:
     require("shm")
-    hints = Hints(ep_attr=EpAttr(type=EndpointType.RDM), fabric_attr=FabricAttr(prov_name="shm"))
-    if end == "lock" and Quirk.LOCKS_OUTLIVE_PROCESSES not in quirks(aiofabric.getinfo(hints=hints)[0]):
+    if end == "lock" and Quirk.LOCKS_OUTLIVE_PROCESSES not in quirks_of("shm"):
         pytest.skip("the locks of this libfabric's shm end with their process")
     async with aiofabric.listen("127.0.0.1", 0, provider="shm", **LARGE) as listener:
         port = listener.address.port

@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 
 import aiofabric
-from aiofabric import EndpointType, EpAttr, FabricAttr, Hints, Quirk
+from aiofabric import Quirk
 from aiofabric._ffi import ffi, lib
-from aiofabric.features import quirks
 from aiofabric.transport.workarounds.shm_orphaned_entries import queues_of
 from tests.fixtures.children import Child, ChildFailed, Parent
+from tests.fixtures.peers import quirks_of
 
 # Where an endpoint's memory has the lock, and the number of its process, by SMR_VERSION: 1.17's (ofi_shm.h), that of
 # 2.0 to 2.4, and 2.6's (smr_util.h).
@@ -84,8 +84,7 @@ async def asks_afterwards(parent: Parent, port: int) -> None:
 def test_a_peer_killed_in_the_midst_of_a_send_hangs_nobody(
     child: Callable[..., Child], in_the_midst: Callable[[Path], None], quirk: Quirk
 ) -> None:
-    hints = Hints(ep_attr=EpAttr(type=EndpointType.RDM), fabric_attr=FabricAttr(prov_name="shm"))
-    if quirk not in quirks(aiofabric.getinfo(hints=hints)[0]):
+    if quirk not in quirks_of("shm"):
         pytest.skip(f"this libfabric's shm has no {quirk.name}")
     serving = child(server)
     port = serving.receive()

@@ -17,13 +17,13 @@ import pytest
 from psutil import STATUS_SLEEPING, STATUS_STOPPED, Process
 
 import aiofabric
-from aiofabric import EndpointType, EpAttr, FabricAttr, Hints, Quirk
+from aiofabric import EndpointType, Quirk
 from aiofabric._ffi import ffi
-from aiofabric.features import quirks
 from aiofabric.transport.workarounds import shm_orphaned_entries, writers
 from aiofabric.transport.workarounds.shm_names import own_namespace, path_of
 from aiofabric.transport.workarounds.shm_orphaned_entries import EMPTY_AT, OrphanedEntries, queues_of
 from tests.cq.manual import ManualDriver
+from tests.fixtures.peers import quirks_of
 
 
 class Watch:
@@ -79,8 +79,7 @@ def memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.fixture
 def watch(tmp_path: Path, memory: Path) -> Iterator[Watch]:
     """On a copy of an endpoint's memory: libfabric could not read the messages that the test makes."""
-    hints = Hints(ep_attr=EpAttr(type=EndpointType.RDM), fabric_attr=FabricAttr(prov_name="shm"))
-    if Quirk.ORPHANED_ENTRIES_STAY not in quirks(aiofabric.getinfo(hints=hints)[0]):
+    if Quirk.ORPHANED_ENTRIES_STAY not in quirks_of("shm"):
         pytest.skip("this libfabric's shm is locked instead")
     copy = tmp_path / "memory"
 
