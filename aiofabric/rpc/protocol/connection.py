@@ -14,11 +14,11 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from ..._core import ConnectionCore
-from .errors import GoAwayReason, ProtocolError
 from .flow import Budget, ResetMeter
 from .frames import HEADER_SIZE, IGNORABLE, Kind, frame
 from .interning import ReceivedNames, SentNames
 from .preface import LEAST_RECV_SIZE, LEAST_WINDOW, MINIMUM, MOST_CREDENTIALS, MOST_METADATA, MOST_TABLE, Preface
+from .status import GoAwayReason, ProtocolError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
