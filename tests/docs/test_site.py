@@ -27,6 +27,8 @@ PUBLIC = [
     "aiofabric.integrations.prometheus",
     "aiofabric.metrics",
     "aiofabric.observe",
+    "aiofabric.pipeline",
+    "aiofabric.rpc",
     "aiofabric.streams",
     "aiofabric.testing",
 ]
