@@ -15,9 +15,9 @@ PAIRS = (
     ("aiofabric transport", "uvloop Protocol"),
     ("aiofabric.aio streams", "uvloop streams"),
 )
-"""What a program uses, and what it would use instead."""
+"""Pairs of an interface of aiofabric and the sockets that a program would use instead."""
 MARGIN = 0.95
-"""What is closer than this is equal."""
+"""A speed above this fraction of the other counts as equal."""
 _SWEPT = {"ping": ("round trip", microseconds), "flood": ("one way", gigabytes_a_second)}
 _MORE_IS_FASTER = (thousands_a_second, gigabytes_a_second)
 
