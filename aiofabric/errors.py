@@ -6,16 +6,16 @@ code (``except ConnectionResetError``, ``except TimeoutError``) catches what it 
     FabricError (OSError)
     ├── FabricConnectionError (ConnectionError)
     │   ├── FabricConnectionRefusedError (ConnectionRefusedError)
-    │   │   └── FabricConnectionRejectedError                        .param: the listener's private data
+    │   │   └── FabricConnectionRejectedError  .param: the listener's private data
     │   ├── FabricConnectionResetError (ConnectionResetError)
-    │   │   └── FabricConnectionEndedError                           the peer closed in order
+    │   │   └── FabricConnectionEndedError  the peer closed in order
     │   ├── FabricConnectionAbortedError (ConnectionAbortedError)
     │   ├── FabricBrokenPipeError (BrokenPipeError)
     │   └── UnreachableError
-    ├── FabricTimeoutError (TimeoutError)                            the provider's, not the caller's
+    ├── FabricTimeoutError (TimeoutError)  the provider's, not the caller's
     ├── RemoteAccessError (PermissionError)
-    ├── TruncatedMessageError                                        .size, .limit
-    ├── MessageTooLongError                                          .size, .limit
+    ├── TruncatedMessageError  .size, .limit
+    ├── MessageTooLongError  .size, .limit
     ├── QueueOverrunError
     ├── NotSupportedError
     ├── NameResolutionError (socket.gaierror)

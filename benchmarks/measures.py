@@ -52,6 +52,15 @@ CALLS = ("idle100", "ping", "core", "flight", "items", "up", "down", "beside")  
 MANY = ("idle", *ONE[1:], "mixed", "fan100", "fan1000")  # 1000 connections take seconds to make
 
 
+_UNITS = {0: "B", 10: "KiB", 20: "MiB"}
+
+
+def human(size: int) -> str:
+    """A size in bytes as text, such as 4 KiB."""
+    shift = max(shift for shift in _UNITS if size >> shift)
+    return f"{size >> shift} {_UNITS[shift]}"
+
+
 @dataclass(frozen=True)
 class Column:
     """A number of a table: its measures, its unit, and the row with which it is compared."""

@@ -5,14 +5,13 @@ from statistics import median
 
 from matplotlib.figure import Figure
 
-from .measures import MEASURES, SIZES, Column, gigabytes_a_second, microseconds
+from .measures import MEASURES, SIZES, Column, gigabytes_a_second, human, microseconds
 from .results import Results
 
 PANELS = (
     ("ping", Column("Round trip", "µs", (), microseconds)),
     ("flood", Column("One way", "GB/s", (), gigabytes_a_second)),
 )
-UNITS = {0: "B", 10: "KiB", 20: "MiB"}
 
 
 def style(row: str) -> dict[str, object]:
@@ -24,15 +23,10 @@ def style(row: str) -> dict[str, object]:
     return {"linewidth": 1.2, "alpha": 0.85}
 
 
-def human(size: int) -> str:
-    shift = max(shift for shift in UNITS if size >> shift)
-    return f"{size >> shift} {UNITS[shift]}"
-
-
 def draw(results: Results, path: Path) -> None:
     """Write the picture; the name's ending chooses the format."""
-    figure = Figure(figsize=(14, 6), layout="constrained")
-    axes = figure.subplots(1, 2)
+    figure = Figure(figsize=(6.5, 12), layout="constrained")  # one above the other, for the width of a phone
+    axes = figure.subplots(2, 1)
     for axis, (workload, column) in zip(axes, PANELS, strict=True):
         for row, measured in results.samples.items():
             points = [
@@ -49,5 +43,5 @@ def draw(results: Results, path: Path) -> None:
         axis.set_ylabel(column.unit)
         axis.set_title(f"{column.title}, {column.unit}")
         axis.grid(alpha=0.3, which="both")
-    figure.legend(*axes[0].get_legend_handles_labels(), loc="outside right upper", fontsize=9)
+    figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=2)
     figure.savefig(path)

@@ -2,10 +2,12 @@
 
 import textwrap
 from collections.abc import Iterable, Iterator
+from itertools import chain
 from pathlib import Path
 
 from .measures import COLUMNS
 from .results import FAR, Results, machine, nearest
+from .slower import MARGIN, slower
 from .targets import TARGETS
 
 BEGIN, END = "<!-- last run -->", "<!-- end of last run -->"
@@ -16,6 +18,10 @@ NOTE = (
     '"its CPU" and "idle" add both sides. Wake-ups are the server\'s. "a conn" is the memory of one of 1000 '
     'connections, on the side that needs more. "p99 beside" is the delay of timers and sockets beside a busy '
     "connection."
+)
+SLOWER = (
+    f"The speed of the first against that of the second, where it is below {MARGIN}. In the other measures of the "
+    "tables and of the picture, the first is as fast or faster."
 )
 DISTANCE = (
     "A cache line took {nearest:.0f} ns from one core to the other and back. {far} of {count} samples do not count, "
@@ -49,6 +55,8 @@ def parts(results: Results) -> Iterator[tuple[str, list[str]]]:
     for theme in dict.fromkeys(column.theme for column in COLUMNS.values()):
         if lines := table(results, theme):
             yield theme, lines
+    if lines := list(slower(results)):
+        yield "Where sockets are faster", [*wrap(SLOWER), "", *chain.from_iterable(map(wrap, lines))]
     yield "Notes", notes(results)
     if lines := list(targets(results)):
         yield "Promises", lines

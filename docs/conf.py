@@ -38,6 +38,8 @@ exclude_patterns = ["_build"]
 html_theme = "furo"
 html_title = f"aiofabric {release}"
 html_favicon = "icon.svg"
+html_static_path = ["_static"]
+html_css_files = ["tables.css"]
 myst_html_meta = {
     "description": "Messages, remote memory and RPC between Python processes over libfabric, on asyncio or trio"
 }
@@ -180,9 +182,17 @@ def _name_values(app: Sphinx, doctree: nodes.document) -> None:
                 each.parent.replace(each, nodes.Text(text))
 
 
+def _mark_tables_of_tests(app: Sphinx, doctree: nodes.document) -> None:
+    """Let the names in the tables of one page break; tables.css has the rule."""
+    if app.env.docname == "coverage":
+        for table in doctree.findall(nodes.table):
+            table["classes"].append("of-tests")
+
+
 def setup(app: Sphinx) -> None:
     """Sphinx's hook."""
     app.connect("doctree-read", _name_values)
+    app.connect("doctree-read", _mark_tables_of_tests)
     app.connect("source-read", _read)
     app.connect("autodoc-process-docstring", _render_raises, priority=400)  # before Napoleon
     app.connect("autodoc-process-docstring", _list_metrics)

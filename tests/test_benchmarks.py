@@ -13,6 +13,7 @@ from benchmarks.cores import Cores
 from benchmarks.measures import COLUMNS
 from benchmarks.report import render
 from benchmarks.results import Results
+from benchmarks.slower import slower
 from benchmarks.targets import TARGETS
 
 ROOT = Path(__file__).parent.parent
@@ -99,6 +100,17 @@ def test_benchmark_knows_how_far_apart_the_cores_are() -> None:
         before = len(cores.found)
         assert cores.distance() > 0
         assert len(cores.found) == before + 1
+
+
+def test_the_report_says_where_sockets_are_faster() -> None:
+    results = Results(1)
+    for row, seconds in (("FabricStream on uvloop", 2.0), ("uvloop streams", 1.0), ("uvloop Protocol", 1.0)):
+        for measure in ("ping", "ping/4194304"):
+            results.add(row, measure, {"count": 1, "seconds": seconds, "cpu": 1})
+        results.add(row, "rate", {"count": 1, "seconds": 1.0})
+        results.add(row, "flood/1024", {"count": 1, "seconds": seconds})
+    told = "round trip 0.50, round trip of 4 MiB 0.50, one way of 1 KiB 0.50."
+    assert list(slower(results)) == [f"FabricStream on uvloop beside uvloop streams: {told}"]
 
 
 def test_the_picture_of_the_readme_shows_the_figures_of_the_page() -> None:

@@ -6,9 +6,9 @@
 Metrics are observable: they are read when the exporter asks for them. Spans cover long and rare actions. Transfers have
 none, because a span costs more than a message. An item of a pipeline may carry the trace of its producer::
 
-    await push.push(data, header=trace_header())    # the producer, in a span
+    await push.push(data, header=trace_header())  # the producer, in a span
 
-    with item_span(item):                           # the consumer: a span of the same trace
+    with item_span(item):  # the consumer: a span of the same trace
         ...
 """
 

@@ -13,6 +13,7 @@ from .channel.subchannel import Connectivity as Connectivity
 from .client import Call as Call
 from .client import Channel as Channel
 from .protocol.connection import Limits as Limits
+from .protocol.status import StatusCode as StatusCode
 from .server import Server as Server
 from .server import stream_stream as stream_stream
 from .server import stream_unary as stream_unary
@@ -21,7 +22,6 @@ from .server import unary_unary as unary_unary
 from .serving import Handler as Handler
 from .serving import ServerContext as ServerContext
 from .status import RpcError as RpcError
-from .status import StatusCode as StatusCode
 
 __all__ = [
     "Call",

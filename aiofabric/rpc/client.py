@@ -15,6 +15,7 @@ from .channel.channel import ChannelCore
 from .messages import MessageIterator, check_grace, message_bytes, method_name
 from .protocol.connection import DEFAULT_LIMITS, Limits
 from .protocol.metadata import Metadata, check_metadata
+from .protocol.status import StatusCode
 from .runtime.waiting import CallWaiter
 from .status import RpcError
 
@@ -29,8 +30,6 @@ if TYPE_CHECKING:
     from .protocol.calls import Status
 
 __all__ = ["Call", "Channel"]
-
-INTERNAL = 13
 
 
 class Call(MessageIterator):
@@ -211,7 +210,7 @@ class UnaryCall(ChannelCall):
         if self.reply is None:
             self.reply = message
         else:
-            self.cancel(INTERNAL, "The server sent more than one message to a unary call")
+            self.cancel(StatusCode.INTERNAL, "The server sent more than one message to a unary call")
 
     def finished(self) -> None:
         if self.waiter is not None:
@@ -304,7 +303,7 @@ class Channel:
         if status.code:
             raise error_of(status)
         if call.reply is None:
-            raise RpcError(INTERNAL, f"{method} ended with OK, but the server sent no response message")
+            raise RpcError(StatusCode.INTERNAL, f"{method} ended with OK, but the server sent no response message")
         return call.reply
 
     def call(

@@ -18,8 +18,9 @@ from ..cq.loops.bursts import Burst
 from .messages import MessageIterator, message_bytes
 from .protocol.metadata import check_metadata
 from .protocol.server_call import ServerCall
+from .protocol.status import StatusCode
 from .runtime.waiting import CallWaiter
-from .status import RpcError, StatusCode
+from .status import RpcError
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable, Sequence

@@ -1,45 +1,15 @@
-"""StatusCode and RpcError: how a call ends."""
+"""RpcError: a call ended with a status other than OK."""
 
 from __future__ import annotations
 
-from enum import IntEnum
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
+
+from .protocol.status import MOST_CODE, StatusCode
 
 if TYPE_CHECKING:
     from .protocol.metadata import Metadata
 
-__all__ = ["RpcError", "StatusCode"]
-
-
-MOST_CODE: Final = 65535
-
-
-class StatusCode(IntEnum):
-    """gRPC's status codes."""
-
-    OK = 0
-    CANCELLED = 1
-    """The client or the handler has cancelled the call."""
-    UNKNOWN = 2
-    """A handler raised an exception other than RpcError."""
-    INVALID_ARGUMENT = 3
-    DEADLINE_EXCEEDED = 4
-    """The time limit of the client has passed."""
-    NOT_FOUND = 5
-    ALREADY_EXISTS = 6
-    PERMISSION_DENIED = 7
-    RESOURCE_EXHAUSTED = 8
-    """A limit of the server or of the client: the size of a message, the number of calls, memory."""
-    FAILED_PRECONDITION = 9
-    ABORTED = 10
-    OUT_OF_RANGE = 11
-    UNIMPLEMENTED = 12
-    """The server has no such method."""
-    INTERNAL = 13
-    UNAVAILABLE = 14
-    """No server was reached, or the connection was lost. `RpcError.may_have_run` says whether the call may have run."""
-    DATA_LOSS = 15
-    UNAUTHENTICATED = 16
+__all__ = ["RpcError"]
 
 
 class RpcError(Exception):

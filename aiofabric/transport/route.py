@@ -41,7 +41,6 @@ __all__ = ["Route"]
 
 _EAGAIN = constants.FI_EAGAIN
 _SEND, _READ, _WRITE = Access.SEND, Access.READ, Access.WRITE
-_COMPLETION = constants.FI_COMPLETION
 _REMOTE_CQ_DATA = constants.FI_REMOTE_CQ_DATA
 _DELIVERY = constants.FI_DELIVERY_COMPLETE
 _FENCE, _COMMIT, _INJECT = constants.FI_FENCE, constants.FI_COMMIT_COMPLETE, constants.FI_INJECT

@@ -39,6 +39,7 @@ import aiofabric
 from aiofabric import MessageEndpoint
 
 ROOT = Path(__file__).parent.parent.parent
+WIDTH = 80  # characters of a line of code that a page shows whole
 TIMEOUT = 60
 SHOWN = {"sh", "text", "toml", "ini", "markdown", "{eval-rst}", "{toctree}", "{include}", "{note}", "{warning}"}
 

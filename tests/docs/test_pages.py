@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.docs.pages import ROOT, Page, blocks
+from tests.docs.pages import ROOT, WIDTH, Page, blocks
 from tests.fixtures.ports import FIRST_EPHEMERAL_PORT
 
 resource_tracker.ensure_running()  # multiprocessing's helper stays until the end: it is there before leaks are counted
@@ -15,7 +15,6 @@ pytestmark = [pytest.mark.once, pytest.mark.timeout(120)]  # pages name ports: o
 
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 WITH_CODE = [path for path in PAGES if next(blocks(path), None)]
-WIDTH = 80  # characters
 HOWTO = ROOT / "docs" / "howto"
 SLOW = {  # 4 to 17 seconds each
     *(ROOT / "docs" / name for name in ("first-steps.md", "rpc.md", "reference/cli.md")),

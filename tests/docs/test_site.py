@@ -15,7 +15,7 @@ import pytest
 from sphinx.util.inventory import InventoryFile
 
 import aiofabric
-from tests.docs.pages import ROOT
+from tests.docs.pages import ROOT, WIDTH
 
 pytestmark = [pytest.mark.once, pytest.mark.long, pytest.mark.timeout(500)]  # 40 s alone, 150 s beside others
 
@@ -27,6 +27,8 @@ PUBLIC = [
     "aiofabric.integrations.prometheus",
     "aiofabric.metrics",
     "aiofabric.observe",
+    "aiofabric.pipeline",
+    "aiofabric.rpc",
     "aiofabric.streams",
     "aiofabric.testing",
 ]
@@ -120,6 +122,15 @@ def test_each_raises_of_the_reference_is_a_field(site: Path) -> None:
     for page, html in reference(site).items():
         text = text_of(re.sub(r"<(dt|pre)\b.*?</\1>", "", html, flags=re.DOTALL))
         assert "Raises:" not in text, page
+
+
+def test_no_line_of_code_is_wider_than_a_page(site: Path) -> None:
+    """Also that of docstrings and of included files."""
+    for path in site.rglob("*.html"):
+        if "_modules" in path.parts:
+            continue
+        for block in re.findall(r"<pre>(.*?)</pre>", path.read_text(), re.DOTALL):
+            assert [line for line in text_of(block).splitlines() if len(line) > WIDTH] == [], path
 
 
 def test_definition_lists_are_rendered(site: Path) -> None:

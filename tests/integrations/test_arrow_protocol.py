@@ -307,12 +307,12 @@ def test_memory_is_released_when_its_address_was_freed_as_often_as_it_was_shown(
     assert stream.shown_bytes == 25
     assert stream.freed([4096]) == []
     assert stream.freed([8192, 4096]) == ["three", "one", "two"]
-    assert (stream.shown_bytes, stream.shows_memory) == (0, False)
+    assert stream.shown_bytes == 0
     with pytest.raises(ArrowProtocolError, match="not shown"):
         stream.freed([4096])
     stream.show(4096, 8, "four")
     assert stream.release() == ["four"]
-    assert not stream.shows_memory
+    assert stream.shown_bytes == 0
 
 
 # -- URIs

@@ -42,6 +42,31 @@ RMA = Caps.MSG | Caps.RMA
 # -- enabling
 
 
+@pytest.mark.anyio
+async def test_an_accepted_endpoint_is_opened_with_the_info_of_its_request() -> None:
+    """fi_endpoint: an endpoint that accepts is opened with the fi_info of the FI_CONNREQ event."""
+    accepted: dict[bytes, aiofabric.MessageEndpoint] = {}
+
+    async def talk(name: bytes) -> None:
+        async with await aiofabric.connect(listener.address, provider="tcp", param=name) as endpoint:
+            await endpoint.send(name)
+            assert await endpoint.recv() == name
+            await endpoint.recv()
+
+    async with aiofabric.listen(HOST, 0, provider="tcp") as listener, anyio.create_task_group() as tasks:
+        for name in (b"first", b"second"):
+            tasks.start_soon(talk, name)
+        requests = [await listener.accept_request() for _ in range(2)]
+        for request in reversed(requests):
+            accepted[request.param] = await request.accept()
+        for name, endpoint in accepted.items():
+            assert await endpoint.recv() == name
+            await endpoint.send(name)
+        for endpoint in accepted.values():
+            await endpoint.send(b"the end")
+            await endpoint.aclose()
+
+
 @pytest.mark.parametrize(
     ("name", "kind", "lacks_vector"),
     [("udp", "DGRAM", "FI_ENOAV"), ("tcp;ofi_rxm", "RDM", "FI_EOPBADSTATE"), ("shm", "RDM", "FI_ENOAV")],
@@ -224,10 +249,16 @@ async def test_an_injected_buffer_is_the_caller_s_at_once(pair: Pair) -> None:
             data = bytearray(b"1" * size)
             assert active.try_send(data)
             data[:] = b"2" * size
-        for _ in range(16):
-            assert len(await passive.recv(1 << 20)) == 1 << 20
-        for size in sizes:
-            assert await passive.recv(1000) == b"1" * size
+        async with anyio.create_task_group() as tasks:
+            for size in sizes:
+                data = bytearray(b"1" * size)
+                tasks.start_soon(partial(active.send, data, flags=OpFlags.INJECT, remote_data=size))
+                await anyio.wait_all_tasks_blocked()
+                data[:] = b"2" * size
+            for _ in range(16):
+                assert len(await passive.recv(1 << 20)) == 1 << 20
+            for size in sizes * 2:
+                assert await passive.recv(1000) == b"1" * size
 
 
 # -- closing

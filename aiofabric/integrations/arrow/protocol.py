@@ -245,11 +245,6 @@ class OutgoingStream:
         """Whether one more message may be sent."""
         return self.sent - self.taken < self._window
 
-    @property
-    def shows_memory(self) -> bool:
-        """Whether the client may still read memory."""
-        return bool(self._shown)
-
     def metadata(self, metadata: bytes) -> tuple[int, list[bytes]]:
         """The sequence number of the next message, and the pieces of its frame."""
         sequence = self._next

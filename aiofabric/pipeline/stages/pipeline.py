@@ -31,7 +31,8 @@ class Pipeline:
 
     Each method returns a new pipeline, which has one stage more; a pipeline itself never changes, and may run often ::
 
-        pipeline = Pipeline(read_images).map(shrink, workers=4, process=True).batch(32).sink(write)
+        thumbnails = Pipeline(read_images).map(shrink, workers=4, process=True)
+        pipeline = thumbnails.batch(32).sink(write)
         totals = await pipeline.run()
 
     A stage takes values from a bounded queue, so one that is slow makes those before it wait, up to the source.

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final
 
 from ..protocol.calls import Status
 from ..protocol.client_call import ClientCall
+from ..protocol.status import StatusCode
 from .retry import MOST_REPLAY, Retries
 
 if TYPE_CHECKING:
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
 
 __all__ = ["ChannelCall"]
 
-CANCELLED, DEADLINE_EXCEEDED, UNAVAILABLE = 1, 4, 14
 _ATTEMPTS = "grpc-previous-rpc-attempts"
 
 MOST_SECONDS: Final = 1e9
@@ -89,7 +89,7 @@ class ChannelCall(ClientCall):
             if not usual:
                 if not timeout > 0:  # NaN, too
                     self.deadline = now
-                    self.end_here(Status(DEADLINE_EXCEEDED, "Deadline Exceeded", may_have_run=False))
+                    self.end_here(Status(StatusCode.DEADLINE_EXCEEDED, "Deadline Exceeded", may_have_run=False))
                     return True
                 timeout = MOST_SECONDS
             self.deadline = now + timeout
@@ -138,7 +138,7 @@ class ChannelCall(ClientCall):
         if self.attached:
             super().half_close()
 
-    def cancel(self, code: int = CANCELLED, details: str = "") -> bool:
+    def cancel(self, code: int = StatusCode.CANCELLED, details: str = "") -> bool:
         if self.over:
             return False
         self.ended_here = True
@@ -150,11 +150,11 @@ class ChannelCall(ClientCall):
 
     def expired(self) -> None:
         """The deadline has passed."""
-        self.cancel(DEADLINE_EXCEEDED, "Deadline Exceeded")
+        self.cancel(StatusCode.DEADLINE_EXCEEDED, "Deadline Exceeded")
 
     def fail(self, details: str) -> None:
         """No connection is available, and the call does not wait for one."""
-        self.end_here(Status(UNAVAILABLE, details, may_have_run=self.left))
+        self.end_here(Status(StatusCode.UNAVAILABLE, details, may_have_run=self.left))
 
     def end_here(self, status: Status) -> None:
         """End the call while no attempt runs."""
@@ -222,7 +222,7 @@ class ChannelCall(ClientCall):
         self.finished()
 
     def _delay(self, status: Status) -> float | None:
-        if not status.may_have_run and status.code == UNAVAILABLE:
+        if not status.may_have_run and status.code == StatusCode.UNAVAILABLE:
             if self.start_frame is not None:
                 return 0.0
             if self.may_repeat:

@@ -19,6 +19,7 @@ from ...errors import WrongLoopError, WrongThreadError
 from ..protocol.calls import Status
 from ..protocol.connection import DEFAULT_LIMITS, Limits
 from ..protocol.flow import ClientBudget
+from ..protocol.status import StatusCode
 from ..runtime.deadlines import Deadlines
 from ..runtime.ended_loops import watch
 from ..runtime.tasks import Tasks, tasks_of
@@ -38,8 +39,6 @@ if TYPE_CHECKING:
     from .service_config import MethodConfig
 
 __all__ = ["ChannelCore"]
-
-CANCELLED = 1
 
 
 class ChannelCore:
@@ -145,7 +144,7 @@ class ChannelCore:
             if connection is not None and connection.usable and (not call.metadata or connection.takes(call.metadata)):
                 return connection
         if self._closing or self.state is Connectivity.SHUTDOWN:
-            call.end_here(Status(CANCELLED, "The channel is closed", may_have_run=False))
+            call.end_here(Status(StatusCode.CANCELLED, "The channel is closed", may_have_run=False))
             return None
         if self.state is Connectivity.TRANSIENT_FAILURE and not call.wait_for_ready:
             self.connect()
@@ -363,7 +362,7 @@ class ChannelCore:
             return
         self.direct.connection = None
         for call in [*self.calls]:
-            call.cancel(1, "Channel closed.")
+            call.cancel(StatusCode.CANCELLED, "Channel closed.")
         self._states.change_to(Connectivity.SHUTDOWN)
         for subchannel in self._subchannels.values():
             subchannel.close()

@@ -5,6 +5,8 @@ from __future__ import annotations
 from random import uniform
 from typing import TYPE_CHECKING
 
+from ..protocol.status import StatusCode
+
 if TYPE_CHECKING:
     from ..protocol.metadata import Metadata
     from .service_config import RetryPolicy, RetryThrottling
@@ -48,7 +50,7 @@ class Retries:
 
     def delay(self, code: int, trailing: Metadata) -> float | None:
         """Seconds until the next attempt after one that ended with ``code``; None: the call has failed."""
-        if code == 0:
+        if code == StatusCode.OK:
             if self._throttle is not None:
                 self._throttle.succeeded()
             return None

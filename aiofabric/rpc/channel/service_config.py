@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..status import StatusCode
+from ..protocol.status import StatusCode
 
 __all__ = ["MethodConfig", "RetryPolicy", "RetryThrottling", "ServiceConfig"]
 

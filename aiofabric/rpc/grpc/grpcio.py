@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from ..protocol.status import StatusCode
+
 try:
     import grpc
     import grpc.aio
@@ -19,14 +21,12 @@ EOF = aio.EOF
 CODES = {code.value[0]: code for code in grpc.StatusCode}
 """The members of StatusCode by their numbers."""
 
-_UNKNOWN = 2
-
 
 def code_number(code: object) -> int:
     """The number of a status code that may be a member of StatusCode or a number; UNKNOWN for anything else."""
     if isinstance(code, int):
-        return code if code in CODES else _UNKNOWN
+        return code if code in CODES else StatusCode.UNKNOWN
     value = getattr(code, "value", None)
     if isinstance(value, tuple) and value and value[0] in CODES:
         return int(value[0])
-    return _UNKNOWN
+    return StatusCode.UNKNOWN

@@ -2,7 +2,7 @@
 
 docs/reference/rpc-protocol.md is the specification. From the bottom:
 
-* `frames`: kinds, flags, headers; `errors`: the protocol's own exception
+* `frames`: kinds, flags, headers; `status`: how a call and a connection end
 * `preface`: what both sides announce first; `interning`: tables of names; `metadata`: metadata blocks
 * `flow`: credits, reservations and the server's budget
 * `calls`: one call's two directions; `client_call` and `server_call` add the roles

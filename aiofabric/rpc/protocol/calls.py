@@ -20,8 +20,8 @@ from collections import deque
 from typing import TYPE_CHECKING, Final
 
 from ..._core import Assembly, CallCore
-from .errors import GoAwayReason, ProtocolError
 from .frames import FRAME_COST, HEADER, Flag, Kind, frame
+from .status import GoAwayReason, ProtocolError
 
 if TYPE_CHECKING:
     from .metadata import Metadata
@@ -33,9 +33,6 @@ _U32 = struct.Struct("<I")
 _MESSAGE: Final = int(Kind.MESSAGE)
 _END, _FIRST, _MORE, _RENDEZVOUS = int(Flag.END), int(Flag.FIRST), int(Flag.MORE), int(Flag.RENDEZVOUS)
 _PREFIX: Final = _U64.size
-
-MOST_DETAILS: Final = 8192
-"""Bytes of the longest text in STATUS; a server cuts a longer one."""
 
 
 class Status:

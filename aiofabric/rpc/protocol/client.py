@@ -7,14 +7,13 @@ from typing import Any
 
 from .calls import Status
 from .connection import SMALL, Connection, Limits
-from .errors import ProtocolError
 from .flow import Budget, ClientBudget
 from .frames import Kind, frame
 from .interning import METHODS
+from .status import ProtocolError, StatusCode
 
 __all__ = ["ClientConnection"]
 
-UNAVAILABLE = 14
 _U64 = struct.Struct("<Q")
 _TIMEOUT_AT = 16
 _OF_CALLS = {Kind.START, Kind.MESSAGE, Kind.END, Kind.CREDIT, Kind.PROCEED}
@@ -28,7 +27,7 @@ class ClientConnection(Connection):
     def __init__(self, limits: Limits, budget: Budget | None = None) -> None:
         super().__init__(limits, budget)
         self.next_id = 1
-        self.status_ok = Status(0)
+        self.status_ok = Status(StatusCode.OK)
         self.most_in_status = min(SMALL, limits.max_message)
         self.method_indexes = self.names.indexes[METHODS]
         self._handlers_after_preface[Kind.HEADERS] = self._headers_arrived
@@ -70,7 +69,7 @@ class ClientConnection(Connection):
                         _U64.pack_into(call.start_frame, _TIMEOUT_AT, left)
                     else:
                         self.take_back(call)
-                        call.finish(Status(4, "Deadline Exceeded", may_have_run=False))
+                        call.finish(Status(StatusCode.DEADLINE_EXCEEDED, "Deadline Exceeded", may_have_run=False))
                 call.start_frame = None
         output, self.output = self.output, []
         return output
@@ -94,7 +93,7 @@ class ClientConnection(Connection):
         highest = None if self.goaway_received is None else self.goaway_received[0]
         for call in list(self.calls.values()):
             ran = call.start_frame is None and (highest is None or call.id <= highest)
-            call.finish(Status(UNAVAILABLE, text, may_have_run=ran))
+            call.finish(Status(StatusCode.UNAVAILABLE, text, may_have_run=ran))
 
     def _headers_arrived(self, flags: int, field: int, id: int, payload: memoryview) -> None:
         call = self.calls.get(id)
@@ -123,4 +122,4 @@ class ClientConnection(Connection):
         for call in list(self.calls.values()):
             if call.id > id:
                 text = self.goaway_received[2] if self.goaway_received else ""
-                call.finish(Status(UNAVAILABLE, text or "The server has stopped", may_have_run=False))
+                call.finish(Status(StatusCode.UNAVAILABLE, text or "The server has stopped", may_have_run=False))

@@ -15,13 +15,13 @@ import struct
 from typing import TYPE_CHECKING
 
 from ..._core import ClientCallCore
-from .calls import MOST_DETAILS, Call, Status
+from .calls import Call, Status
 from .connection import SMALL
-from .errors import GoAwayReason, ProtocolError
 from .frames import FRAME_COST, HEADER, NO_INDEX, NO_TIMEOUT, Flag, Kind, frame
 from .interning import METHODS
 from .metadata import decode_metadata, encode_metadata, metadata_size
 from .preface import MINIMUM
+from .status import MOST_DETAILS, GoAwayReason, ProtocolError, StatusCode
 
 if TYPE_CHECKING:
     from .client import ClientConnection
@@ -35,8 +35,6 @@ _TIMEOUT_END = _START.size - HEADER.size
 _KIND, _END, _MESSAGE, _METADATA = int(Kind.START), int(Flag.END), int(Flag.MESSAGE), int(Flag.METADATA)
 _DETAILS, _REFUSED, _EARLY = int(Flag.DETAILS), int(Flag.REFUSED), int(Flag.EARLY)
 _MESSAGE_AND_END = _END | _MESSAGE
-
-CANCELLED, DEADLINE_EXCEEDED, RESOURCE_EXHAUSTED, UNAVAILABLE = 1, 4, 8, 14
 
 
 class ClientCall(ClientCallCore, Call):
@@ -93,7 +91,7 @@ class ClientCall(ClientCallCore, Call):
         self.credits = self.window = peer.window
         self.outstanding = self.receive_window = connection.limits.window
         if connection.retired:
-            self.finish(Status(UNAVAILABLE, "The connection takes no more calls", may_have_run=False))
+            self.finish(Status(StatusCode.UNAVAILABLE, "The connection takes no more calls", may_have_run=False))
             return True
         if deadline is None:
             timeout = NO_TIMEOUT
@@ -101,7 +99,7 @@ class ClientCall(ClientCallCore, Call):
             self.deadline = deadline
             timeout = int((deadline - now) * 1e6)
             if timeout <= 0:
-                self.finish(Status(DEADLINE_EXCEEDED, "Deadline Exceeded", may_have_run=False))
+                self.finish(Status(StatusCode.DEADLINE_EXCEEDED, "Deadline Exceeded", may_have_run=False))
                 return True
         if end:
             self.sent_end = True
@@ -135,7 +133,7 @@ class ClientCall(ClientCallCore, Call):
         connection, parts, flags = self.connection, [], 0
         if metadata and (size := metadata_size(metadata)) > (most := connection.peer.max_metadata):
             text = f"The metadata has {size} bytes; the server accepts {most}"
-            self.finish(Status(RESOURCE_EXHAUSTED, text, may_have_run=False))
+            self.finish(Status(StatusCode.RESOURCE_EXHAUSTED, text, may_have_run=False))
             return b"", 0, 0  # before a name gets an index, which the server would never learn
         index = connection.method_indexes.get(method)
         definitions: list[bytes] = []
@@ -172,7 +170,7 @@ class ClientCall(ClientCallCore, Call):
         else:
             self.connection.emit(frame(Kind.END, self.id))
 
-    def cancel(self, code: int = CANCELLED, details: str = "") -> bool:
+    def cancel(self, code: int = StatusCode.CANCELLED, details: str = "") -> bool:
         """End the call here at once and tell the server; False if it was over."""
         if self.over:
             return False
@@ -185,7 +183,7 @@ class ClientCall(ClientCallCore, Call):
         return True
 
     def too_long(self, size: int, most: int) -> None:
-        self.cancel(RESOURCE_EXHAUSTED, f"Received message larger than max ({size} vs. {most})")
+        self.cancel(StatusCode.RESOURCE_EXHAUSTED, f"Received message larger than max ({size} vs. {most})")
 
     # -- frames of the server
 

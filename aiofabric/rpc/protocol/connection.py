@@ -14,11 +14,11 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from ..._core import ConnectionCore
-from .errors import GoAwayReason, ProtocolError
 from .flow import Budget, ResetMeter
 from .frames import HEADER_SIZE, IGNORABLE, Kind, frame
 from .interning import ReceivedNames, SentNames
 from .preface import LEAST_RECV_SIZE, LEAST_WINDOW, MINIMUM, MOST_CREDENTIALS, MOST_METADATA, MOST_TABLE, Preface
+from .status import GoAwayReason, ProtocolError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -52,13 +52,20 @@ _RANGES: Final = {
 class Limits:
     """The limits of one side; most are announced in the preface. Sizes are in bytes.
 
-    ``recv_size``: bytes of the largest fabric message, and so of the pieces of large messages. With 256 KiB instead of
-    64, the 99th percentile of a small call beside a stream of 1 MiB messages was 5.6 ms instead of 0.7.
-    ``window``: unread data of one call. ``max_calls``: calls of one connection at the same time; further ones wait in
-    the client's channel. ``memory``: what all calls of a server, or of a client, may hold together; on a client, only
-    messages that the server announces count. A connection of a server that holds more than a quarter of it waits with
-    its announced messages.
-    ``resets`` and ``reset_burst``: cancelled calls and pings for each second, and at once.
+    Args:
+        recv_size: the largest fabric message, and so the pieces of large messages. With 256 KiB instead of 64, the 99th
+            percentile of a small call beside a stream of 1 MiB messages was 5.6 ms instead of 0.7.
+        window: unread data of one call.
+        table: names of methods and of metadata that the peer may define, so that it need not repeat them.
+        max_metadata: the metadata of one direction of a call.
+        max_message: the longest message that this side receives; a longer one ends its call with RESOURCE_EXHAUSTED.
+        max_calls: calls of one connection at the same time; further ones wait in the client's channel.
+        memory: what all calls of a server, or of a client, may hold together; on a client, only messages that the
+            server announces count. A connection of a server that holds more than a quarter of it waits with its
+            announced messages.
+        resets: cancelled calls and pings of a connection, for each second.
+        reset_burst: as many of them may come at once.
+        credentials: at most 16 KiB for the server. `Server` does not check them.
     """
 
     recv_size: int = 65536 + 64

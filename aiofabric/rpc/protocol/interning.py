@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from .errors import GoAwayReason, ProtocolError
 from .frames import NO_INDEX, Kind, frame
+from .status import GoAwayReason, ProtocolError
 
 __all__ = ["KEYS", "METHODS", "ReceivedNames", "SentNames"]
 

@@ -17,9 +17,9 @@ import re
 import struct
 from typing import TYPE_CHECKING
 
-from .errors import ProtocolError
 from .frames import NO_INDEX
 from .interning import KEYS, ReceivedNames, SentNames
+from .status import ProtocolError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -10,8 +10,8 @@ import struct
 from dataclasses import dataclass
 from typing import Final
 
-from .errors import GoAwayReason, ProtocolError
 from .frames import HEADER, Kind, frame
+from .status import GoAwayReason, ProtocolError
 
 __all__ = ["MINIMUM", "VERSION", "Preface"]
 

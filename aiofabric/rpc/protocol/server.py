@@ -6,11 +6,11 @@ import struct
 from typing import TYPE_CHECKING, Any
 
 from .connection import EVERY_CALL, Connection, Limits
-from .errors import GoAwayReason, ProtocolError
 from .frames import FRAME_COST, NO_INDEX, NO_TIMEOUT, Flag, Kind, frame
 from .interning import METHODS
 from .metadata import decode_metadata, metadata_size
 from .preface import MINIMUM
+from .status import GoAwayReason, ProtocolError, StatusCode
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -21,7 +21,6 @@ __all__ = ["ServerConnection"]
 
 _U16, _U32, _U64 = struct.Struct("<H"), struct.Struct("<I"), struct.Struct("<Q")
 _END, _MESSAGE, _METADATA, _EARLY = int(Flag.END), int(Flag.MESSAGE), int(Flag.METADATA), int(Flag.EARLY)
-UNAVAILABLE, RESOURCE_EXHAUSTED, DEADLINE_EXCEEDED = 14, 8, 4
 
 
 class ServerConnection(Connection):
@@ -153,7 +152,7 @@ class ServerConnection(Connection):
             refusal = self._refusal()
         if refusal is not None:
             self.count_reset("refused calls")
-            call.finish(RESOURCE_EXHAUSTED, refusal, refused=True)
+            call.finish(StatusCode.RESOURCE_EXHAUSTED, refusal, refused=True)
             return
         if flags & _END:
             call.received_end = True

@@ -14,11 +14,12 @@ The application ends the call with `finish`, in any state.
 from __future__ import annotations
 
 import struct
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
-from .calls import MOST_DETAILS, Call
+from .calls import Call
 from .frames import HEADER, Flag, Kind, frame
 from .metadata import encode_metadata, metadata_size
+from .status import MOST_DETAILS, StatusCode
 
 if TYPE_CHECKING:
     from .metadata import Metadata
@@ -29,8 +30,6 @@ __all__ = ["ServerCall"]
 _U32 = struct.Struct("<I")
 _STATUS, _MESSAGE, _METADATA = int(Kind.STATUS), int(Flag.MESSAGE), int(Flag.METADATA)
 _DETAILS, _REFUSED = int(Flag.DETAILS), int(Flag.REFUSED)
-
-RESOURCE_EXHAUSTED: Final = 8
 
 
 class ServerCall(Call):
@@ -65,7 +64,7 @@ class ServerCall(Call):
         connection = self.connection
         definitions: list[bytes] = []
         if metadata_size(metadata) > connection.peer.max_metadata:
-            self.finish(RESOURCE_EXHAUSTED, "The initial metadata is larger than the client accepts")
+            self.finish(StatusCode.RESOURCE_EXHAUSTED, "The initial metadata is larger than the client accepts")
             return
         block = encode_metadata(metadata, connection.names, definitions)
         for definition in definitions:
@@ -112,7 +111,7 @@ class ServerCall(Call):
         text = details.encode("utf-8", "replace")
         most = connection.peer.max_metadata
         if metadata and metadata_size(metadata) > most:
-            code, metadata, message = RESOURCE_EXHAUSTED, (), None
+            code, metadata, message = StatusCode.RESOURCE_EXHAUSTED, (), None
             text = b"The trailing metadata is larger than the client accepts"
         if text:
             flags |= _DETAILS
@@ -151,7 +150,7 @@ class ServerCall(Call):
         self.over = True
 
     def too_long(self, size: int, most: int) -> None:
-        self.cut(RESOURCE_EXHAUSTED, f"Received message larger than max ({size} vs. {most})")
+        self.cut(StatusCode.RESOURCE_EXHAUSTED, f"Received message larger than max ({size} vs. {most})")
 
     def cut(self, code: int, details: str) -> None:
         """End the call at once, without what is queued, and cancel its handler."""

@@ -15,6 +15,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+from ..protocol.status import StatusCode
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
@@ -32,8 +34,6 @@ LEAST_PROGRESS: Final = 65536
 
 UNREAD_CHECKS: Final = 3
 """Checks in a row in which a client has read nearly nothing, after which its calls end."""
-
-RESOURCE_EXHAUSTED = 8
 
 
 class MemoryReclaim:
@@ -59,7 +59,7 @@ class MemoryReclaim:
             if used.pop(transport) <= budget.share:
                 return
             for call in sorted(transport.connection.calls.values(), key=lambda call: -call.share_used):
-                call.cut(RESOURCE_EXHAUSTED, "The server is out of memory, and this client holds most of it")
+                call.cut(StatusCode.RESOURCE_EXHAUSTED, "The server is out of memory, and this client holds most of it")
                 if not budget.exhausted:
                     return
             transport.abort()  # its client reads nothing: what ended calls have sent holds the memory
@@ -81,7 +81,7 @@ class MemoryReclaim:
             before = seen.get(call)
             if before is not None and before[0] is partial and received - before[1] < LEAST_PROGRESS:
                 call.cut(
-                    RESOURCE_EXHAUSTED,
+                    StatusCode.RESOURCE_EXHAUSTED,
                     f"Less than {LEAST_PROGRESS} bytes of an announced message came in {self.timeout:g} s, "
                     "while other calls waited for memory, so the call was ended",
                 )
@@ -118,7 +118,7 @@ class MemoryReclaim:
             if not call.queued:
                 break
             call.cut(
-                RESOURCE_EXHAUSTED,
+                StatusCode.RESOURCE_EXHAUSTED,
                 f"The client has read nothing for {self.timeout * UNREAD_CHECKS:g} s, while other calls waited for the "
                 "memory of its answers, so the call was ended: read them sooner, or raise the server's Limits.memory",
             )

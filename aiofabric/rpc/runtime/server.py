@@ -14,6 +14,7 @@ from ...cq.reactor import Reactor
 from ...transport.connect import listen
 from ..protocol.flow import Budget
 from ..protocol.server import ServerConnection
+from ..protocol.status import StatusCode
 from .deadlines import Deadlines
 from .ended_loops import watch
 from .memory_reclaim import MemoryReclaim
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
 
 __all__ = ["ServerCore"]
 
-UNAVAILABLE = 14
 
 _log = logging.getLogger(__name__)
 
@@ -165,7 +165,7 @@ class ServerCore:
         """End the calls that still run with UNAVAILABLE, and close all connections."""
         for transport in list(self.transports):
             for call in list(transport.connection.calls.values()):
-                call.cut(UNAVAILABLE, "The server has stopped")
+                call.cut(StatusCode.UNAVAILABLE, "The server has stopped")
         self.tasks.cancel_all()
         if self.transports:
             with anyio.move_on_after(CANCEL_TIMEOUT):  # each client closes when it has read GOAWAY and its last status

@@ -25,14 +25,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ...address import Address
-    from ...cm.requests import ConnectionRequest
     from ...cq.operation import Operation
     from ...transport.connected.endpoint import MessageEndpoint
     from ..protocol.client import ClientConnection
     from ..protocol.connection import Limits
     from ..protocol.server import ServerConnection
 
-__all__ = ["RECV_COUNT", "RpcTransport", "accept_endpoint", "connect_endpoint"]
+__all__ = ["RECV_COUNT", "RpcTransport", "connect_endpoint"]
 
 RECV_COUNT: Final = 16
 """Receive buffers of a connection; an idle connection has touched none of their memory."""
@@ -49,11 +48,6 @@ async def connect_endpoint(
 ) -> MessageEndpoint:
     """Connect to an RPC server."""
     return await connect(node, service, recv_size=limits.recv_size, recv_count=RECV_COUNT, **options)
-
-
-async def accept_endpoint(request: ConnectionRequest, limits: Limits, **options: Any) -> MessageEndpoint:
-    """Accept an RPC client."""
-    return await request.accept(recv_size=limits.recv_size, recv_count=RECV_COUNT, **options)
 
 
 class RpcTransport:

@@ -58,7 +58,7 @@ def behind() -> tuple[Any, int]:
 
 
 def roomy(handle: EndpointHandle, pins: Any) -> tuple[Any, Any, int, Sequence[Registration]]:
-    """A receive into ``pins`` and the overflow area: the iovec, its descriptors, its length, and the registrations
+    """A receive into ``pins`` and the overflow area: the iovec, its descriptors, its length, and the
     registrations."""
     if not (handle.regions.busy or isinstance(pins, Pieces)):
         return ffi.new("struct iovec[2]", ((pins, len(pins)), behind())), ffi.NULL, 2, ()

@@ -38,6 +38,8 @@ async def test_the_default_flags_hold_for(form: str, selective: bool, pair: Any)
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(FORMS[form], active)
                 await anyio.wait_all_tasks_blocked()
+                await passive.send(b"meanwhile")  # by then an earlier completion of the send would have been read
+                assert await active.recv() == b"meanwhile"
                 assert active.statistics().sends == 1
                 assert await passive.recv(16) == b"data"
         assert active.statistics().sends == 0

@@ -7,6 +7,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from ...._core import CallObject
+from ...protocol.status import StatusCode
 from ..callbacks import check_callback
 from ..grpcio import CODES, aio, grpc
 
@@ -38,7 +39,7 @@ class Call(CallObject):
     def cancelled(self) -> bool:
         """Whether the call ended with the status CANCELLED."""
         final = self._rpc.final
-        return final is not None and final.code == 1
+        return final is not None and final.code == StatusCode.CANCELLED
 
     def done(self) -> bool:
         """Whether the call has ended, and all its messages were read."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 from ..grpcio import aio
@@ -12,8 +12,6 @@ __all__ = ["KINDS", "Begin", "Chain", "Kind", "sorted_by_kind"]
 
 Begin = Callable[[Any, Any], Any]
 """Takes the details of a call, and its request or the iterator of its requests, and returns a call object."""
-
-Continuation = Callable[[Any, Any], Awaitable[Any]]
 
 
 class Kind(NamedTuple):

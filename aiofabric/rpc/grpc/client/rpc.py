@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...channel.call import ChannelCall
 from ...protocol.calls import Status
+from ...protocol.status import StatusCode
 from ...runtime.waiting import CallWaiter
 from ..callbacks import run_callback
 from ..errors import LOCALLY_CANCELLED, error_of, text_of
@@ -26,8 +27,6 @@ if TYPE_CHECKING:
     from ..metadata import Pairs
 
 __all__ = ["ClientRpc", "StreamRpc"]
-
-CANCELLED, INTERNAL = 1, 13
 
 
 class ClientRpc(ChannelCall):
@@ -63,7 +62,7 @@ class ClientRpc(ChannelCall):
         if self.received is None:
             self.received = message
         else:
-            self.cancel(INTERNAL, "The server sent more than one response")
+            self.cancel(StatusCode.INTERNAL, "The server sent more than one response")
 
     def answered(self, message: bytes) -> None:
         if self.retries is not None or self._feeder is not None or self._callbacks is not None:
@@ -86,13 +85,13 @@ class ClientRpc(ChannelCall):
         if self._feeder is not None:
             self._feeder.cancel()
         if self.locally_cancelled or not self._messages:
-            self._settle(self.status or Status(INTERNAL, "The call ended without a status"))
+            self._settle(self.status or Status(StatusCode.INTERNAL, "The call ended without a status"))
 
     # -- the end
 
     def _settle(self, status: Status) -> None:
         if not status.code and self._incomplete():
-            status = Status(INTERNAL, "The server ended the call without a response")
+            status = Status(StatusCode.INTERNAL, "The server ended the call without a response")
         self.final = status
         self._wake()
         if self._callbacks is not None:
@@ -103,12 +102,12 @@ class ClientRpc(ChannelCall):
     def _incomplete(self) -> bool:
         return self.received is None and self.failure is None
 
-    def cancel(self, code: int = CANCELLED, details: str = "") -> bool:
-        if code == CANCELLED and not self.over:
+    def cancel(self, code: int = StatusCode.CANCELLED, details: str = "") -> bool:
+        if code == StatusCode.CANCELLED and not self.over:
             self.locally_cancelled = True  # the channel closes
         return super().cancel(code, details)
 
-    def cancel_locally(self, details: str = LOCALLY_CANCELLED, code: int = CANCELLED) -> bool:
+    def cancel_locally(self, details: str = LOCALLY_CANCELLED, code: int = StatusCode.CANCELLED) -> bool:
         """Cancel the call for the program; False if it has ended."""
         if self.final is not None:
             return False
@@ -130,13 +129,13 @@ class ClientRpc(ChannelCall):
         """
         if self.final is None:
             self.failure = failure
-            self.cancel_locally(f"{type(failure).__name__}: {text_of(failure)}", INTERNAL)
+            self.cancel_locally(f"{type(failure).__name__}: {text_of(failure)}", StatusCode.INTERNAL)
 
     def refuse(self, failure: BaseException) -> None:
         """End a call that has not begun, because the program's own code raised."""
         self.failure = failure
         self.over = True
-        self._settle(Status(INTERNAL, f"{type(failure).__name__}: {text_of(failure)}", may_have_run=False))
+        self._settle(Status(StatusCode.INTERNAL, f"{type(failure).__name__}: {text_of(failure)}", may_have_run=False))
 
     def when_done(self, callback: Callable[[], object]) -> None:
         """Call ``callback`` at the end, or now if the call has ended."""

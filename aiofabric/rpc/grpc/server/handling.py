@@ -8,6 +8,7 @@ import logging
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Any, Self
 
+from ...protocol.status import StatusCode
 from ..callbacks import run_callback
 from ..errors import unexpected
 from ..grpcio import EOF, aio
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
 
 __all__ = ["NOT_FOUND", "behaviour_of", "handle", "handler_ended", "handler_failed"]
 
-UNKNOWN, INTERNAL, UNIMPLEMENTED = 2, 13, 12
 NOT_FOUND = "Method not found!"
 
 _log = logging.getLogger(__name__)
@@ -70,7 +70,7 @@ async def handle(handler: Any, behaviour: Any, how: str, rpc: ServerRpc) -> None
             if request is None:
                 request = await context.read()
                 if request is EOF:
-                    rpc.reject(INTERNAL, "The client sent no request")
+                    rpc.reject(StatusCode.INTERNAL, "The client sent no request")
                     return
             elif handler.request_deserializer is not None:
                 request = handler.request_deserializer(request)
@@ -105,7 +105,7 @@ def handler_failed(rpc: ServerRpc, error: BaseException, who: str = "handler") -
             _failed(rpc, error, who)
     elif isinstance(error, asyncio.CancelledError):
         if not rpc.gone:
-            rpc.reject(UNKNOWN if not rpc.code_number else rpc.code_number, f"The {who} was cancelled")
+            rpc.reject(StatusCode.UNKNOWN if not rpc.code_number else rpc.code_number, f"The {who} was cancelled")
     elif isinstance(error, GeneratorExit) and not rpc.owner.loop.is_running():  # the loop has ended
         return False
     else:
@@ -136,4 +136,4 @@ def _failed(rpc: ServerRpc, error: BaseException, who: str) -> None:
     if rpc.gone and isinstance(error, aio.BaseError):
         return  # it tried to go on without its client
     _log.error("The %s of %s raised %s", who, rpc.method, type(error).__name__, exc_info=error)
-    rpc.reject(rpc.code_number or UNKNOWN, unexpected(error))
+    rpc.reject(rpc.code_number or StatusCode.UNKNOWN, unexpected(error))

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from ...._core import ServerRpcCore
 from ....cq.loops.bursts import Burst
 from ...protocol.server_call import ServerCall
+from ...protocol.status import StatusCode
 from ..grpcio import EOF, aio
 from ..messages import serialized
 
@@ -114,7 +115,7 @@ class ServerRpc(ServerRpcCore, ServerCall):
         """The deadline has passed."""
         self.decided = True
         self.gone = True
-        self.cut(4, "Deadline Exceeded")
+        self.cut(StatusCode.DEADLINE_EXCEEDED, "Deadline Exceeded")
         if self.task is not None:
             self.task.cancel()
 

@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any
 
 from ...._core import HandlerPlan, TaskSet
+from ...protocol.status import StatusCode
 from ...runtime.server import ServerCore
 from ..callbacks import stop_loop_with
 from ..errors import unexpected
@@ -16,14 +17,13 @@ from ..grpcio import aio
 from ..metadata import ENCODING
 from ..options import checked, compressions, endpoint_arguments, limits_of
 from .context import ServicerContext
-from .handling import NOT_FOUND, UNIMPLEMENTED, behaviour_of, handle, handler_ended, handler_failed
+from .handling import NOT_FOUND, behaviour_of, handle, handler_ended, handler_failed
 from .ports import Port
 from .registry import Registry
 from .rpc import Plan, ServerRpc
 
 __all__ = ["Server", "server"]
 
-UNKNOWN, RESOURCE_EXHAUSTED = 2, 8
 
 _log = logging.getLogger(__name__)
 
@@ -152,7 +152,7 @@ class Server(aio.Server):
     def failed_to_begin(self, rpc: ServerRpc, error: BaseException) -> None:
         """End a call whose handler could not be found or started."""
         _log.error("The handler of %s could not be started", rpc.method, exc_info=error)
-        rpc.reject(UNKNOWN, unexpected(error))
+        rpc.reject(StatusCode.UNKNOWN, unexpected(error))
         rpc.release()
         if isinstance(error, KeyboardInterrupt):
             stop_loop_with(error, self.loop)
@@ -169,12 +169,12 @@ class Server(aio.Server):
 
     def _refused(self, rpc: ServerRpc, handler: Any, own: int = 0) -> bool:
         if handler is None:
-            rpc.reject(UNIMPLEMENTED, NOT_FOUND)
+            rpc.reject(StatusCode.UNIMPLEMENTED, NOT_FOUND)
         elif self._most is not None and self._core is not None and len(self._core.tasks) - own >= self._most:
-            rpc.reject(RESOURCE_EXHAUSTED, "Concurrent RPC limit exceeded!")
+            rpc.reject(StatusCode.RESOURCE_EXHAUSTED, "Concurrent RPC limit exceeded!")
         elif rpc.metadata and self._compression_refused(rpc):
             rpc.reject(
-                UNIMPLEMENTED,
+                StatusCode.UNIMPLEMENTED,
                 "The server's grpc.compression_enabled_algorithms_bitset excludes the compression of this call",
             )
         else:
