@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Any
 
 from ._ffi import ffi, lib
@@ -12,6 +13,7 @@ from .info import check_info
 from .memory import MemoryRegion
 from .regions import MemoryOwner, RegionTable
 from .resource import Resource
+from .workarounds import is_on
 
 if TYPE_CHECKING:
     from .flags import Access
@@ -19,6 +21,20 @@ if TYPE_CHECKING:
     from .resource import Handle
 
 __all__ = ["Domain"]
+
+_USE_SRX = "FI_OFI_RXM_USE_SRX"  # shared receive contexts
+
+
+def _share_receives(info: Info) -> None:
+    """Let the connections of each endpoint of rxm over verbs share receives, unless the program has decided about it.
+
+    Otherwise rxm posts receives at each connection. When it closes one (rxm_conn.c, rxm_close_conn), it first frees it,
+    and then handles the messages that have arrived. It posts the buffer of each again, at the freed connection, and
+    crashes. Shared receives belong to the endpoint, as over tcp. rxm reads the variable whenever it opens a domain or
+    an endpoint, and both must agree, so it is set before the first domain.
+    """
+    if Quirk.CLOSE_POSTS_RECEIVES in quirks(info) and is_on("rxm_receives"):
+        os.environ.setdefault(_USE_SRX, "1")
 
 
 class DomainHandle(MemoryOwner):
@@ -60,6 +76,7 @@ class Domain(Resource):
         self.info = info
         self.fabric._handle.check_open()
         out = ffi.new("struct fid_domain **")
+        _share_receives(info)
         try:
             check(lib.fi_domain(self.fabric._handle.fid, info.native, out, ffi.NULL), "fi_domain")
         except BaseException:
