@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from ._ffi import ffi, lib
@@ -12,13 +14,37 @@ from .info import check_info
 from .memory import MemoryRegion
 from .regions import MemoryOwner, RegionTable
 from .resource import Resource
+from .workarounds import is_on
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from .flags import Access
     from .info import Info
     from .resource import Handle
 
-__all__ = ["Domain"]
+__all__ = ["Domain", "receives_shared"]
+
+_USE_SRX = "FI_OFI_RXM_USE_SRX"  # shared receive contexts
+
+
+@contextmanager
+def receives_shared(info: Info) -> Iterator[None]:
+    """Let the connections of an endpoint of rxm over verbs share receives, unless the program has decided about it.
+
+    Otherwise rxm posts receives at each connection. When it closes one (rxm_conn.c, rxm_close_conn), it first frees it,
+    and then handles the messages that have arrived. It posts the buffer of each again, at the freed connection, and
+    crashes. Shared receives belong to the endpoint, as over tcp. rxm reads the variable whenever it opens a domain or
+    an endpoint, and both must agree, so it is set while one of them opens.
+    """
+    if Quirk.CLOSE_POSTS_RECEIVES not in quirks(info) or not is_on("rxm_receives") or _USE_SRX in os.environ:
+        yield
+        return
+    os.environ[_USE_SRX] = "1"
+    try:
+        yield
+    finally:
+        os.environ.pop(_USE_SRX, None)
 
 
 class DomainHandle(MemoryOwner):
@@ -61,7 +87,8 @@ class Domain(Resource):
         self.fabric._handle.check_open()
         out = ffi.new("struct fid_domain **")
         try:
-            check(lib.fi_domain(self.fabric._handle.fid, info.native, out, ffi.NULL), "fi_domain")
+            with receives_shared(info):
+                check(lib.fi_domain(self.fabric._handle.fid, info.native, out, ffi.NULL), "fi_domain")
         except BaseException:
             if self._owned_fabric:
                 self.fabric.close()

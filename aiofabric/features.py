@@ -77,6 +77,8 @@ class Quirk(Flag):
     """fi_close of an endpoint frees the request that it was opened for, which fi_reject then reads."""
     CLOSE_POSTS_RECEIVES = auto()
     """fi_close crashes if a message has arrived that no read of the queue has handled: its buffer is posted again."""
+    INJECT_WAITS = auto()
+    """fi_inject waits for the peer's progress: if both endpoints belong to one thread, for ever."""
     FETCH_ATOMIC_CRASHES = auto()
     """Fetching and comparing atomics complete before their result is there, and then crash the process."""
     TAGGED_STRAYS = auto()
@@ -311,6 +313,8 @@ _RULES = (
     _Rule(Quirk.CLOSE_NEEDS_ENABLE, "sm2"),
     # rxd_msg.c, rxd_ep_generic_sendmsg: RXD_INJECT is taken for fi_inject, which has no completion.
     _Rule(Quirk.INJECT_NEVER_COMPLETES, "ofi_rxd"),
+    # ucx_core.c, ucx_do_sendmsg: it makes progress until UCX has sent the message, and before that has connected.
+    _Rule(Quirk.INJECT_WAITS, "ucx"),
     # rxd_ep.c, rxd_get_rx_entry: rx_msg_avail counts plain and tagged receives. Also seen with 1.17 on loopback: with
     # five messages of a byte and two sends, and with five of 60,000 bytes and eight sends.
     _Rule(Quirk.SHORT_QUEUES_HANG, "ofi_rxd"),
@@ -350,7 +354,8 @@ _RULES = (
     # was removed.
     _Rule(Quirk.DISCARD_STALLS_SENDER, "ofi_rxm"),
     # rxm_conn.c, rxm_close_conn: it closes the connection below, and then handles the completions that are left. Over
-    # tcp, rxm receives through a shared context, which stays open.
+    # tcp, rxm receives through a shared context, which stays open; over verbs, domain.py demands one.
+    # But a large message and an atomic operation are answered over the connection.
     _Rule(Quirk.CLOSE_POSTS_RECEIVES, "verbs", EndpointType.RDM),
     # rxm_cq.c, rxm_rndv_read: it reads the message over the connection, which rxm_close_conn has set to NULL. Plain
     # messages have no peek, and a peek says neither who sent the message nor whether that peer is connected.

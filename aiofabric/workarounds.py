@@ -276,6 +276,22 @@ WORKAROUNDS = {
             "rxm: release the segments of a message in rxm_close_conn.",
             alone=True,
         ),
+        Workaround(
+            "rxm_receives",
+            "domain.py",
+            "Over verbs, rxm posts receives at each connection. When it closes one, it posts the buffers of messages "
+            "that have just arrived at the connection that it has freed.",
+            _ALL,
+            _BOTH,
+            "The environment of this process, while a domain or an endpoint of verbs;ofi_rxm opens: "
+            "FI_OFI_RXM_USE_SRX=1. All connections of an endpoint there share 4,096 receives, which lock 64 MiB.",
+            "A variable that is set already keeps its value.",
+            "The close of an endpoint over verbs;ofi_rxm, or the removal of a peer, crashes the process if a peer "
+            "still sends.",
+            "transport/workarounds/test_rxm_receives.py",
+            "rxm: handle the completions before fi_close in rxm_close_conn, and post no receive afterwards.",
+            alone=True,
+        ),
     )
 }
 

@@ -114,7 +114,7 @@ class EndpointHandle(OrderlyEnd, Failures):
         self.fast_path = FastPath(self.thread_check)
         self.inject_size = info.tx_attr.inject_size
         self.tx_flags = int(info.tx_attr.op_flags)  # of sends, reads and writes that name no flags themselves
-        self.injects = not self.tx_flags & _SINCE_DELIVERY  # whether small messages may be sent by fi_inject
+        self.injects = self._may_inject(_SINCE_DELIVERY)  # whether small messages may be sent by fi_inject
         self.max_size = info.ep_attr.max_msg_size  # bytes that the provider transfers at once
         self.tags = TagFormat.of(info)
         self.tag_bits = self.tags.bits  # a copy for the code that checks every tag
@@ -267,10 +267,13 @@ class EndpointHandle(OrderlyEnd, Failures):
             self._end(self.lost_peer)
             self.wake_gone_waiters()
 
+    def _may_inject(self, refused: int) -> bool:
+        return not self.tx_flags & refused and Quirk.INJECT_WAITS not in self.known
+
     def tx_flags_set(self, flags: int) -> None:
         """The program has chosen default flags for sends, reads and writes; fi_inject ignores them."""
         self.tx_flags = flags
-        self.injects = not flags & _SINCE_TRANSMIT
+        self.injects = self._may_inject(_SINCE_TRANSMIT)
         for route in self.routes:
             route.inject_size = self.inject_size if self.injects else -1
             route.max_size = self.longest

@@ -49,6 +49,7 @@ _FLAGS = int(
     _LEVELS | OpFlags.MATCH_COMPLETE | OpFlags.MORE | OpFlags.FENCE | OpFlags.INJECT | OpFlags.COMPLETION
     | OpFlags.REMOTE_CQ_DATA | OpFlags.MULTICAST | OpFlags.PEER_TRANSFER | OpFlags.AFFINITY
 )  # fmt: skip
+_HURT_BY_INJECT = Quirk.INJECT_NEVER_COMPLETES | Quirk.INJECT_WAITS
 _UNTRACKED_MOST = 256  # injected messages that may be in flight without a completion that covers them
 
 
@@ -307,7 +308,7 @@ class Route(SubmissionQueue):
             require(Caps.FENCE, self.handle.info)
         if flags & _COMMIT:
             require(Caps.RMA_PMEM, self.handle.info)
-        return flags & ~_INJECT if Quirk.INJECT_NEVER_COMPLETES in self.handle.known else flags
+        return flags & ~_INJECT if self.handle.known & _HURT_BY_INJECT else flags
 
     def check_default(self, size: int) -> None:
         """Raise if the endpoint's default flags, used for a call without flags, do not fit ``size`` bytes."""

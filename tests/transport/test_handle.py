@@ -43,6 +43,7 @@ class Route:
     "check_usable",
     "peer_gone",
     "_end_after_peer",
+    "_may_inject",
     "tx_flags_set",
     "socket",
     "longest",
@@ -246,6 +247,12 @@ def test_small_messages_are_injected_unless_the_program_asks_for_more(
     handle.tx_flags_set(int(flags))
     assert (handle.tx_flags, handle.injects) == (int(flags), injects)
     assert (handle.route.inject_size, handle.route.max_size) == (64 if injects else -1, longest)
+
+
+def test_no_message_is_injected_if_that_waits_for_the_peer(handle: Any) -> None:
+    handle.known = Quirk.INJECT_WAITS
+    handle.tx_flags_set(0)
+    assert (handle.injects, handle.route.inject_size) == (False, -1)
 
 
 # -- the end

@@ -197,11 +197,11 @@ def test_flags_of_other_capabilities_need_them(flag: int, caps: Caps, sending: S
     assert sending.route.check_flags(flag, 5) == flag
 
 
-@pytest.mark.parametrize("completes", [True, False])
-def test_an_injected_message_is_short(completes: bool, sending: Sending) -> None:
-    """With some providers, it would never complete: then the flag is left out."""
-    sending.handle.known = Quirk(0) if completes else Quirk.INJECT_NEVER_COMPLETES
-    assert sending.route.check_flags(INJECT | DELIVERY, 64) == (INJECT | DELIVERY if completes else DELIVERY)
+@pytest.mark.parametrize("known", [Quirk(0), Quirk.INJECT_NEVER_COMPLETES, Quirk.INJECT_WAITS])
+def test_an_injected_message_is_short(known: Quirk, sending: Sending) -> None:
+    """With some providers, it would never complete, or would wait for the peer: then the flag is left out."""
+    sending.handle.known = known
+    assert sending.route.check_flags(INJECT | DELIVERY, 64) == (DELIVERY if known else INJECT | DELIVERY)
     with pytest.raises(MessageTooLongError, match="FI_INJECT takes at most 64") as caught:
         sending.route.check_flags(INJECT, 65)
     assert (caught.value.size, caught.value.limit) == (65, 64)

@@ -57,14 +57,20 @@ if TYPE_CHECKING:
 __all__ = ["ConnectionlessEndpoint", "DatagramEndpoint", "RdmEndpoint"]
 
 
+_CURES = {
+    constants.FI_EINVAL: "rxm opens one queue with room for FI_UNIVERSE_SIZE peers (1,024 by default). If that is more "
+    "than the device's max_cqe (ibv_devinfo -v), set FI_UNIVERSE_SIZE=64 in the environment",
+    constants.FI_ENOMEM: "The shared receives of this endpoint lock 64 MiB: raise the limit (ulimit -l). Or set "
+    "FI_OFI_RXM_USE_SRX=0 in the environment, and close no endpoint to which peers still send",
+}
+"""Cures for a refusal to enable rxm over verbs, by the code of the refusal."""
+
+
 def _check_enabled(rc: int, info: Info) -> None:
     """Raise if fi_enable failed."""
-    if rc == -constants.FI_EINVAL and info.fabric_attr.prov_name == "verbs;ofi_rxm":
+    if -rc in _CURES and info.fabric_attr.prov_name == "verbs;ofi_rxm":
         error = from_errno(-rc, "fi_enable")
-        error.cure = (
-            "rxm opens one queue with room for FI_UNIVERSE_SIZE peers (1,024 by default). If that is more than the "
-            "device's max_cqe (ibv_devinfo -v), set FI_UNIVERSE_SIZE=64 in the environment"
-        )
+        error.cure = _CURES[-rc]
         raise error
     check(rc, "fi_enable")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -27,6 +28,8 @@ __all__ = ["ConnectionlessHandle"]
 
 _READS = 1024
 """rxm handles one message in each read of its queue, and most give no completion."""
+_LARGE_MESSAGES = 0.5
+"""Seconds that a close waits for large messages whose memory rxm reads at that time."""
 
 
 class ConnectionlessHandle(shm_same_process.LingeringHandle):
@@ -75,11 +78,29 @@ class ConnectionlessHandle(shm_same_process.LingeringHandle):
         if Quirk.CLOSED_LOCAL_PEER_CRASHES in self.known:
             shm_same_process.sweep()
 
+    @property
+    def _closes_early(self) -> bool:
+        return Quirk.CLOSE_POSTS_RECEIVES in self.known and not self.source.driver.closed()
+
     def _handle_arrived(self) -> None:
         """Let the provider handle all messages that have arrived, before it closes a connection."""
-        if Quirk.CLOSE_POSTS_RECEIVES in self.known and not self.source.driver.closed():
+        if self._closes_early:
             for _ in range(_READS):
                 self.source.drain()
+
+    def _end_receives(self) -> None:
+        """Cancel the receives, so that the provider reads no large message over a connection that it closes.
+
+        Those that it cannot cancel have such a message, which it is reading.
+        """
+        if not self._closes_early:
+            return
+        for queue in self._receive_queues:
+            for receive in queue.posted:
+                self.cancel(receive.slot.pointer)
+        end = time.monotonic() + _LARGE_MESSAGES
+        while any(queue.posted for queue in self._receive_queues) and time.monotonic() < end:
+            self.source.drain()
 
     def peer_removed(self, peer: Peer) -> None:
         error = partial(removed, peer)
@@ -126,6 +147,7 @@ class ConnectionlessHandle(shm_same_process.LingeringHandle):
         return (*super().submission_queues, *self.leaving)
 
     def release(self) -> None:
+        self._end_receives()
         self._handle_arrived()
         self.source.close()
         if self.lingered:

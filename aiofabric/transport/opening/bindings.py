@@ -159,7 +159,7 @@ def as_opened(info: Info, bound: Bindings) -> Info:
         more["ep_attr"] = shared
     if Quirk.SHORT_QUEUES_HANG in known:  # the submission queues still use only as many entries as were asked for
         more |= {side: {"size": max(getattr(info, side).size, _PLACES)} for side in ("tx_attr", "rx_attr")}
-    if Quirk.INJECT_NEVER_COMPLETES in known and OpFlags.INJECT in sends.op_flags:
+    if known & (Quirk.INJECT_NEVER_COMPLETES | Quirk.INJECT_WAITS) and OpFlags.INJECT in sends.op_flags:
         more.setdefault("tx_attr", {})["op_flags"] = (
             sends.op_flags & ~OpFlags.INJECT
         )  # the route checks the size limit instead

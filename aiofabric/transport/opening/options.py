@@ -13,6 +13,7 @@ from ...cm.workarounds.keepalive import LEAST, MOST
 from ...cq.counter import Counter
 from ...cq.polling import Waiting
 from ...cq.submission import most_posted
+from ...domain import receives_shared
 from ...errors import NotSupportedError, check
 from ...features import Quirk
 from ...flags import OpFlags
@@ -205,7 +206,8 @@ class EndpointOptions:
             if self.open_flags:
                 check(lib.fi_endpoint2(fid, opened.native, out, self.open_flags, ffi.NULL), "fi_endpoint2")
             else:
-                check(lib.fi_endpoint(fid, opened.native, out, ffi.NULL), "fi_endpoint", local=info.src_addr)
+                with receives_shared(info):
+                    check(lib.fi_endpoint(fid, opened.native, out, ffi.NULL), "fi_endpoint", local=info.src_addr)
         except NotSupportedError as error:
             if self.open_flags:
                 error.detail = f"The provider {info.fabric_attr.prov_name} cannot open endpoints with {self.open_flags}"

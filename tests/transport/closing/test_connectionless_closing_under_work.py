@@ -12,6 +12,7 @@ import pytest
 from aiofabric import Caps, Quirk
 from tests.fixtures.children import ChildFailed, Parent
 from tests.fixtures.peers import RDM, quirks_of, skip_without
+from tests.fixtures.providers import RDMA_HOST
 from tests.transport.closing.connectionless_sides import WORKS, initiate, serve
 from tests.transport.closing.sides import (
     ATOMICS,
@@ -39,9 +40,14 @@ def provider(request: pytest.FixtureRequest) -> str:
 
 
 def works(provider: str) -> list[str]:
-    """The works that both sides survive if one of them ends in the middle of a message."""
-    cut = Quirk.CUT_MESSAGE_CRASHES in quirks_of(provider)
-    return [work for work in WORKS if (work != "atomics" or provider in ATOMICS) and not ("tagged" in work and cut)]
+    """The works that both sides survive if one of them ends in the middle of a message.
+
+    rxm over verbs would answer atomics over a connection that it has freed.
+    """
+    left_out = {"atomics"} if provider not in ATOMICS or RDMA_HOST else set()
+    if Quirk.CUT_MESSAGE_CRASHES in quirks_of(provider):
+        left_out |= {"tagged", "large tagged"}
+    return [work for work in WORKS if work not in left_out]
 
 
 async def both_sides(parent: Parent, rounds: list[Round]) -> int:

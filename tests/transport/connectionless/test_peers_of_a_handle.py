@@ -66,7 +66,9 @@ class Receives:
     "routes",
     "route_to",
     "forget",
+    "_closes_early",
     "_handle_arrived",
+    "_end_receives",
     "peer_removed",
     "keep_numbers",
     "release_numbers",
@@ -245,6 +247,32 @@ def test_arrived_messages_are_handled_before_a_connection_closes(handle: Any) ->
     handle.forget(there)
     assert handle.order.count("read") > 64
     assert handle.order[-1] is there
+
+
+@pytest.mark.parametrize("known", [Quirk(0), Quirk.CLOSE_POSTS_RECEIVES])
+def test_receives_are_cancelled_before_a_close_and_large_messages_end(known: Quirk, handle: Any) -> None:
+    """rxm over verbs would answer a large message over the freed connection; the crash is shown by make test-rdma."""
+    handle.rx.posted = [SimpleNamespace(slot=SimpleNamespace(pointer=name)) for name in ("plain", "large")]
+    handle.known = known
+    handle.cancel = handle.order.append
+
+    def drain() -> None:
+        handle.order.append("read")
+        handle.rx.posted.pop()
+
+    handle.source = SimpleNamespace(driver=SimpleNamespace(closed=lambda: False), drain=drain)
+    handle._end_receives()
+    assert handle.order == (["plain", "large", "read", "read"] if known else [])
+
+
+def test_a_close_waits_for_large_messages_for_a_short_time(handle: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_LARGE_MESSAGES", 0.0)
+    handle.known = Quirk.CLOSE_POSTS_RECEIVES
+    handle.rx.posted = [SimpleNamespace(slot=SimpleNamespace(pointer="large"))]
+    handle.cancel = handle.order.append
+    handle.source = SimpleNamespace(driver=SimpleNamespace(closed=lambda: False), drain=lambda: None)
+    handle._end_receives()
+    assert handle.order == ["large"]
 
 
 # -- numbers that the provider may still use

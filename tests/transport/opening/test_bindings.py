@@ -126,12 +126,13 @@ def test_short_queues_that_hang_are_opened_longer(tcp: Info, monkeypatch: pytest
     assert short.tx_attr.size == 4
 
 
+@pytest.mark.parametrize("defect", [Quirk.INJECT_NEVER_COMPLETES, Quirk.INJECT_WAITS])
 @pytest.mark.parametrize("short", [False, True])
-def test_an_injected_message_that_never_completes_is_not_the_default(
-    short: bool, tcp: Info, monkeypatch: pytest.MonkeyPatch
+def test_an_injected_message_that_never_completes_or_waits_is_not_the_default(
+    short: bool, defect: Quirk, tcp: Info, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     injects = tcp.replace(tx_attr={"op_flags": OpFlags.INJECT | OpFlags.INJECT_COMPLETE, "size": 4})
-    known = Quirk.INJECT_NEVER_COMPLETES | (Quirk.SHORT_QUEUES_HANG if short else Quirk(0))
+    known = defect | (Quirk.SHORT_QUEUES_HANG if short else Quirk(0))
     monkeypatch.setattr(bindings, "quirks", lambda _: known)
     opened = as_opened(injects, bound())
     assert opened.tx_attr.op_flags == OpFlags.INJECT_COMPLETE
