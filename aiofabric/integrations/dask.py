@@ -13,7 +13,9 @@ the first that has the address. There is no TLS: a configuration that requires e
 from __future__ import annotations
 
 import asyncio
+import logging
 import struct
+import weakref
 from contextlib import ExitStack, contextmanager, suppress
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
@@ -57,6 +59,7 @@ GB/s."""
 MOST_FRAMES = 1 << 20
 """A peer that announces more frames in a message does not use Dask's protocol."""
 
+_log = logging.getLogger(__name__)
 
 _ENDED = (anyio.EndOfStream, anyio.BrokenResourceError, anyio.ClosedResourceError, OSError)
 
@@ -73,6 +76,13 @@ def _refuse_encryption(options: dict[str, Any]) -> None:
         )
 
 
+def _abort_unclosed(stream: FabricStream, peer: str, loop: asyncio.AbstractEventLoop) -> None:
+    """End the connection of a comm that Dask dropped, and say so as its own comms do; on any thread."""
+    _log.warning("Dask dropped the connection to %s without closing it", peer)
+    with suppress(RuntimeError):  # the loop has ended, and with it the stream
+        loop.call_soon_threadsafe(stream.abort)
+
+
 class FabricComm(Comm):
     """One connection; each of Dask's messages is sent as the sizes of its frames, then the frames.
 
@@ -86,6 +96,8 @@ class FabricComm(Comm):
         self._local_addr = _uri(stream.extra(FabricAttribute.local_address))  # Dask reads these two names
         self._peer_addr = _uri(stream.extra(FabricAttribute.remote_address))
         self._closed = False
+        self._unclosed = weakref.finalize(self, _abort_unclosed, stream, self._peer_addr, asyncio.get_running_loop())
+        self._unclosed.atexit = False
         super().__init__(deserialize)
 
     @property
@@ -147,10 +159,12 @@ class FabricComm(Comm):
 
     async def close(self) -> None:
         self._closed = True
+        self._unclosed.detach()
         await self._stream.aclose()
 
     def abort(self) -> None:
         self._closed = True
+        self._unclosed.detach()
         self._stream.abort()
 
     def closed(self) -> bool:

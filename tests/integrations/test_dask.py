@@ -4,6 +4,7 @@
 
 import asyncio
 import errno
+import gc
 import struct
 import tomllib
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
@@ -214,6 +215,27 @@ async def test_a_read_that_is_cancelled_ends_the_connection() -> None:
         assert theirs.closed()
         with pytest.raises(CommClosedError):
             await ours.read()
+
+
+@pytest.mark.asyncio
+@pytest.mark.usefixtures("fabric")
+async def test_a_connection_that_dask_drops_ends_and_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    accepted: asyncio.Future[Comm] = asyncio.get_running_loop().create_future()
+
+    async def keep(comm: Comm) -> None:
+        accepted.set_result(comm)
+
+    with anyio.fail_after(TIMEOUT):
+        listener = await listen("fabric://127.0.0.1:0", keep)
+        dropped = await connect(listener.contact_address)
+        theirs = await accepted
+        del dropped
+        gc.collect()
+        with pytest.raises(CommClosedError):
+            await theirs.read()
+        assert f"dropped the connection to {theirs.local_address}" in caplog.text
+        listener.stop()
+        await others()
 
 
 @pytest.mark.asyncio
