@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
 __all__ = ["Domain", "receives_shared"]
 
 _USE_SRX = "FI_OFI_RXM_USE_SRX"  # shared receive contexts
+_environment = threading.Lock()
+"""Held while the variable is ours: another thread would take it for the program's."""
 
 
 @contextmanager
@@ -37,14 +40,18 @@ def receives_shared(info: Info) -> Iterator[None]:
     crashes. Shared receives belong to the endpoint, as over tcp. rxm reads the variable whenever it opens a domain or
     an endpoint, and both must agree, so it is set while one of them opens.
     """
-    if Quirk.CLOSE_POSTS_RECEIVES not in quirks(info) or not is_on("rxm_receives") or _USE_SRX in os.environ:
+    if Quirk.CLOSE_POSTS_RECEIVES not in quirks(info) or not is_on("rxm_receives"):
         yield
         return
-    os.environ[_USE_SRX] = "1"
-    try:
-        yield
-    finally:
-        os.environ.pop(_USE_SRX, None)
+    with _environment:
+        if _USE_SRX in os.environ:
+            yield
+            return
+        os.environ[_USE_SRX] = "1"
+        try:
+            yield
+        finally:
+            os.environ.pop(_USE_SRX, None)
 
 
 class DomainHandle(MemoryOwner):

@@ -78,7 +78,8 @@ def _refuse_encryption(options: dict[str, Any]) -> None:
 
 def _abort_unclosed(stream: FabricStream, peer: str, loop: asyncio.AbstractEventLoop) -> None:
     """End the connection of a comm that Dask dropped, and say so as its own comms do; on any thread."""
-    _log.warning("Dask dropped the connection to %s without closing it", peer)
+    if not stream.ended:
+        _log.warning("Dask dropped the connection to %s without closing it", peer)
     with suppress(RuntimeError):  # the loop has ended, and with it the stream
         loop.call_soon_threadsafe(stream.abort)
 

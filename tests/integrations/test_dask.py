@@ -49,18 +49,22 @@ def fabric(carrier: str) -> Iterator[None]:
         del backends["fabric"]
 
 
-@asynccontextmanager
-async def a_pair() -> AsyncIterator[tuple[Comm, Comm, Any]]:
+async def connected() -> tuple[Comm, Comm, Any]:
     """Both ends of a connection, and its listener."""
     accepted: asyncio.Future[Comm] = asyncio.get_running_loop().create_future()
 
     async def keep(comm: Comm) -> None:
         accepted.set_result(comm)
 
+    listener = await listen("fabric://127.0.0.1:0", keep)
+    ours = await connect(listener.contact_address)
+    return ours, await accepted, listener
+
+
+@asynccontextmanager
+async def a_pair() -> AsyncIterator[tuple[Comm, Comm, Any]]:
     with anyio.fail_after(TIMEOUT):
-        listener = await listen("fabric://127.0.0.1:0", keep)
-        ours = await connect(listener.contact_address)
-        theirs = await accepted
+        ours, theirs, listener = await connected()
         yield ours, theirs, listener
         ours.abort()
         theirs.abort()
@@ -220,15 +224,8 @@ async def test_a_read_that_is_cancelled_ends_the_connection() -> None:
 @pytest.mark.asyncio
 @pytest.mark.usefixtures("fabric")
 async def test_a_connection_that_dask_drops_ends_and_is_logged(caplog: pytest.LogCaptureFixture) -> None:
-    accepted: asyncio.Future[Comm] = asyncio.get_running_loop().create_future()
-
-    async def keep(comm: Comm) -> None:
-        accepted.set_result(comm)
-
     with anyio.fail_after(TIMEOUT):
-        listener = await listen("fabric://127.0.0.1:0", keep)
-        dropped = await connect(listener.contact_address)
-        theirs = await accepted
+        dropped, theirs, listener = await connected()
         del dropped
         gc.collect()
         with pytest.raises(CommClosedError):

@@ -80,6 +80,7 @@ class ConnectionlessHandle(shm_same_process.LingeringHandle):
 
     @property
     def _closes_early(self) -> bool:
+        """Whether the provider closes a connection before it handles what has arrived, so that we must do it."""
         return Quirk.CLOSE_POSTS_RECEIVES in self.known and not self.source.driver.closed()
 
     def _handle_arrived(self) -> None:

@@ -203,10 +203,10 @@ class EndpointOptions:
         out, fid, opened = ffi.new("struct fid_ep **"), domain._handle.fid, as_opened(info, self)
         opened.native.handle = request or info.native_handle()
         try:
-            if self.open_flags:
-                check(lib.fi_endpoint2(fid, opened.native, out, self.open_flags, ffi.NULL), "fi_endpoint2")
-            else:
-                with receives_shared(info):
+            with receives_shared(info):
+                if self.open_flags:
+                    check(lib.fi_endpoint2(fid, opened.native, out, self.open_flags, ffi.NULL), "fi_endpoint2")
+                else:
                     check(lib.fi_endpoint(fid, opened.native, out, ffi.NULL), "fi_endpoint", local=info.src_addr)
         except NotSupportedError as error:
             if self.open_flags:

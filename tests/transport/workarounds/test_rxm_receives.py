@@ -6,6 +6,7 @@
 # Privates: the variable is set while a domain or an endpoint opens, and only a device has such ones.
 
 import os
+import threading
 
 import pytest
 
@@ -38,6 +39,26 @@ def test_connections_of_rxm_over_verbs_share_their_receives(
     with receives_shared(offer(provider)):
         assert os.environ.get(VARIABLE) == within
     assert os.environ.get(VARIABLE) == before
+
+
+def test_two_threads_do_not_take_each_others_variable_for_the_programs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(VARIABLE, "")
+    del os.environ[VARIABLE]
+    monkeypatch.setitem(workarounds._states, "rxm_receives", workarounds.State.ON)
+    info, seen, entered = offer("verbs;ofi_rxm"), [], threading.Event()
+
+    def second() -> None:
+        with receives_shared(info):
+            entered.set()
+            seen.append(os.environ.get(VARIABLE))
+
+    thread = threading.Thread(target=second)
+    with receives_shared(info):
+        thread.start()
+        assert not entered.wait(0.2)  # what must not come
+    thread.join()
+    assert seen == ["1"]
+    assert VARIABLE not in os.environ
 
 
 def test_the_switch_leaves_the_environment_alone(monkeypatch: pytest.MonkeyPatch) -> None:
