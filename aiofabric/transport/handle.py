@@ -251,15 +251,20 @@ class EndpointHandle(OrderlyEnd, Failures):
 
         The provider flushes most operations. Closing the native endpoint here ends the others, so no operation hangs.
         """
-        if self.gone is not None or self.closed:
+        if self._is_over():
+            return
+        self.source.drain()
+        if self._is_over():  # the last message came, and called this
             return
         _log.debug("%s with %s: the peer is gone", self.what, self.peer_name)
-        self.source.drain()
         self.gone = self.lost_peer
         self.thread_check.thread = 0
         for alias in tuple(self.children):
             alias.close()
         after_reads(self, self._end_after_peer)
+
+    def _is_over(self) -> bool:
+        return self.gone is not None or self.closed
 
     def _end_after_peer(self) -> None:
         if not self.released:

@@ -315,7 +315,8 @@ class ConnectionHandle(SendingHandle):
 
     def peer_gone(self) -> None:
         if self.gone is None and not self.closed and self.on_gone is not None:
-            self.on_gone()
+            on_gone, self.on_gone = self.on_gone, None
+            on_gone()
         super().peer_gone()
 
     # -- the end

@@ -4,12 +4,13 @@
 # Doubles: a refused receive, and shorter delays.
 
 from collections.abc import Callable
+from contextlib import suppress
 
 import anyio
 import pytest
 
 import aiofabric
-from aiofabric import MessageEndpoint
+from aiofabric import FabricConnectionResetError, MessageEndpoint
 from aiofabric._ffi import constants, lib
 from aiofabric.transport.virtual import connection
 from aiofabric.transport.virtual.protocol import FrameKind
@@ -210,3 +211,28 @@ async def test_messages_wait_for_receives_that_the_program_posts_after_the_end(
             while handle._cancel_wait is first:  # one delay has passed
                 await anyio.lowlevel.checkpoint()
             assert [bytes(await passive.recv(10)) for _ in range(3)] == [b"0", b"1", b"2"]
+
+
+@pytest.mark.parametrize("provider", ["shm"])  # one read gets the message; over rxm it may take several
+async def test_the_last_message_comes_while_the_end_is_handled(pair: Pair) -> None:
+    """Hazard: the end reads what has arrived, and the last message ended the connection once more."""
+    received: list[bytes] = []
+
+    async def receive(passive: MessageEndpoint) -> None:
+        assert await passive.recv(10) == b"first"
+        with suppress(FabricConnectionResetError):  # the provider did not have it yet
+            received.append(bytes(await passive.recv(10)))
+
+    for _ in range(20):
+        async with pair(recv_size=None) as (active, passive), anyio.create_task_group() as tasks:
+            tasks.start_soon(receive, passive)
+            await active.send(b"first")
+            await anyio.wait_all_tasks_blocked()
+            handle = handle_of(passive)
+            handle.last = 2  # as the peer announces it
+            active.send_nowait(b"last")
+            handle.peer_gone()
+            assert passive.state == "peer gone"
+        if received:
+            break
+    assert received == [b"last"]
