@@ -654,6 +654,7 @@ class SubmissionCore:
         direct: bool,
         max_size: int,
         pieces: int,
+        copies: int,
         /,
     ) -> None: ...
     def _post_here(self, data: Any, tag: int | None, /) -> Transfer | None: ...

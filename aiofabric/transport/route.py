@@ -13,7 +13,7 @@ from ..cq.submission import SubmissionQueue, most_posted
 from ..cq.unnamed_failures import watch
 from ..errors import FabricError, MessageTooLongError, NotSupportedError, check
 from ..features import Quirk, require
-from ..flags import Access, Caps, Mode, OpFlags
+from ..flags import Access, Caps, EndpointType, Mode, OpFlags
 from ..memory import pin
 from .buffers import (
     Pieces,
@@ -50,6 +50,7 @@ _FLAGS = int(
     | OpFlags.REMOTE_CQ_DATA | OpFlags.MULTICAST | OpFlags.PEER_TRANSFER | OpFlags.AFFINITY
 )  # fmt: skip
 _HURT_BY_INJECT = Quirk.INJECT_NEVER_COMPLETES | Quirk.INJECT_WAITS
+_COPIED = 32 << 10  # bytes
 _UNTRACKED_MOST = 256  # injected messages that may be in flight without a completion that covers them
 
 
@@ -72,7 +73,11 @@ class Route(SubmissionQueue):
         if Quirk.EMPTY_DELIVERY_HANGS in handle.known and handle.tx_flags & _DELIVERY:
             pieces = 0  # so `post` checks each message
         thread_check, inject_size = handle.thread_check, handle.inject_size if handle.injects else -1
-        self._send_here(address_of(self.fid), thread_check, peer, inject_size, self.direct, handle.longest, pieces)
+        # A send over a connection fails only if the connection ends, so nothing is lost if no task waits for it.
+        copies = 0 if handle.info.ep_attr.type != EndpointType.MSG or handle.regions.local_required else _COPIED
+        self._send_here(
+            address_of(self.fid), thread_check, peer, inject_size, self.direct, handle.longest, pieces, copies
+        )
 
     def close_off(self, error: Callable[[], BaseException]) -> None:
         self.inject_size = -1  # `inject` leaves it to `post`

@@ -6,6 +6,7 @@
 #include "base/plain_buffer.h"
 #include "base/references.h"
 #include "operations/operation.h"
+#include "progress/iteration.h"
 #include "submission/injection.h"
 #include "submission/pending_result.h"
 #include "submission/posting.h"
@@ -17,6 +18,14 @@
 
 static PyObject *names[2][2]; /* name of the call, by [tagged][several pieces] */
 static PyObject *name_yield_to_loop, *name_post;
+
+/*
+ * A message of up to `copies` bytes is copied, and the task goes on without waiting for the completion. So a task that
+ * sends many of them leaves them in the socket together, and a pass reads their completions together. This much of
+ * each endpoint's memory may be copies that have no completion yet.
+ */
+#define COPIED_MOST 64
+#define COPIED_BYTES (256 << 10)
 
 struct pieces {
 	struct iovec iov[PIECES];
@@ -131,6 +140,46 @@ static PyObject *SubmissionCore_post_here(SubmissionCore *self, PyObject *const 
 	return transfer;
 }
 
+/* A copy of the buffer, or the `bytes` themselves. NULL without an exception: it is no plain buffer, or too large. */
+static PyObject *unchanging(PyObject *data, Py_ssize_t most)
+{
+	PyObject *copy = NULL;
+	Py_buffer view;
+
+	if (PyBytes_CheckExact(data))
+		return PyBytes_Size(data) > most ? NULL : new_ref(data);
+	if (!PyObject_CheckBuffer(data) || refuse_pointers(data) || PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)) {
+		PyErr_Clear(); /* `post` raises */
+		return NULL;
+	}
+	if (view.len <= most)
+		copy = PyBytes_FromStringAndSize(view.buf, view.len);
+	PyBuffer_Release(&view);
+	return copy;
+}
+
+/* 0: the message must be posted from its place, and be waited for. */
+static int send_copied(SubmissionCore *self, PyObject *data)
+{
+	PyObject *arguments[2] = {NULL, Py_None}, *transfer;
+	Py_ssize_t posted = PyDict_Size(self->posted), most = COPIED_BYTES / (posted + 1);
+
+	if (self->inject_size < 0 || posted >= COPIED_MOST)
+		return 0;
+	arguments[0] = unchanging(data, most < self->copies ? most : self->copies);
+	if (!arguments[0])
+		return PyErr_Occurred() ? -1 : 0;
+	transfer = SubmissionCore_post_here(self, arguments, 2);
+	Py_DECREF(arguments[0]);
+	if (!transfer || transfer == Py_None) {
+		Py_XDECREF(transfer);
+		return transfer ? 0 : -1;
+	}
+	((Operation *) transfer)->unawaited = 1;
+	Py_DECREF(transfer);
+	return iteration_must_yield(&self->source->iteration) || self->source->checkpoints ? 2 : 1;
+}
+
 /* Post, and wait for the outcome. */
 static int begin_long(Call *call, SubmissionCore *self)
 {
@@ -151,6 +200,8 @@ static int begin(Call *call, PyObject **result)
 	SubmissionCore *self = (SubmissionCore *) call->target;
 	int sent = submission_inject(self, call->first, NULL);
 
+	if (!sent && self->copies)
+		sent = send_copied(self, call->first);
 	if (!sent)
 		sent = begin_long(call, self);
 	if (sent == 2) {

@@ -16,6 +16,7 @@ typedef struct {
 	long long room, length;
 	unsigned long long memory; /* where a receive of `room` bytes into the caller's memory begins; 0: none */
 	char state, tagged;
+	char unawaited;		/* no task waits for its completion */
 } Operation;
 
 extern PyTypeObject *Operation_Type;

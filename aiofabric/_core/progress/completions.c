@@ -192,6 +192,11 @@ long long source_read(SourceCore *self, long long window, int offering)
 	return count;
 }
 
+void source_count_unawaited(SourceCore *self)
+{
+	self->reading.unawaited++;
+}
+
 int source_has_more(const SourceCore *self, long long moved)
 {
 	return moved >= 0 && moved < BUDGET && self->reading.full && !self->closed;

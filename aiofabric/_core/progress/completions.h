@@ -8,6 +8,8 @@
 
 /* Read the queue once and dispatch; returns how many completions, or -1. `offering`: yield the core first. */
 long long source_read(SourceCore *self, long long window, int offering);
+/* A completion that is dispatched is of an operation that no task waits for. */
+void source_count_unawaited(SourceCore *self);
 /* Whether the queue probably has more than the last read returned, and `moved` is still below BUDGET. */
 int source_has_more(const SourceCore *self, long long moved);
 /* Report an exception through a method of the source, and go on. Ctrl-C and SystemExit propagate: -1. */

@@ -26,6 +26,7 @@ struct arming {
 /* The results of reads. Changed by completions.c. */
 struct reading {
 	long long completions;
+	long long unawaited;	/* of these, those that no task waits for */
 	char draining;		/* a read is under way and must not be entered again */
 	char full;		/* whether the last read returned as many as it can */
 };

@@ -270,8 +270,8 @@ static PyObject *SubmissionCore_send_here(SubmissionCore *self, PyObject *args)
 	long long pieces;
 	int direct;
 
-	if (!PyArg_ParseTuple(args, "OO!KLpKL", &ep, ThreadCheck_Type, &thread_check, &self->peer, &self->inject_size, &direct,
-			      &self->max_size, &pieces))
+	if (!PyArg_ParseTuple(args, "OO!KLpKLL", &ep, ThreadCheck_Type, &thread_check, &self->peer, &self->inject_size, &direct,
+			      &self->max_size, &pieces, &self->copies))
 		return NULL;
 	self->pieces = pieces < PIECES ? pieces : PIECES;
 	if (!direct || !self->plain_try)
@@ -292,7 +292,8 @@ static PyMethodDef SubmissionCore_methods[] = {
 	{"_try", (PyCFunction) SubmissionCore_try, METH_O, "Register, then post. False: the provider has no room now."},
 	{"_send_here", (PyCFunction) SubmissionCore_send_here, METH_VARARGS,
 	 "The endpoint by address, its thread check, the peer's fi_addr, bytes that may be injected, whether C\n"
-	 "injects, bytes of the longest message, and most buffers of a message."},
+	 "injects, bytes of the longest message, most buffers of a message, and bytes of a message that is copied\n"
+	 "instead of being waited for."},
 	{NULL},
 };
 

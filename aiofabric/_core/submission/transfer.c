@@ -5,6 +5,7 @@
 #include "base/references.h"
 #include "base/upcalls.h"
 #include "operations/operation.h"
+#include "progress/completions.h"
 #include "queue/completion_queue.h"
 #include "submission/submission.h"
 
@@ -43,6 +44,8 @@ int transfer_complete(Operation *self, const struct fi_cq_tagged_entry *entry, c
 	if (!submission)
 		return -1;
 	submission->completed++;
+	if (self->unawaited)
+		source_count_unawaited(submission->source);
 	if (submission->receives)
 		self->length = entry->len;
 	self->flags = entry->flags;

@@ -133,7 +133,7 @@ def opened_over_tcp() -> Any:
 
 
 def unread(descriptor: int) -> int:
-    """The bytes that have arrived at this socket and that nobody has read."""
+    """The bytes that have arrived at this socket and were not read yet."""
     return int.from_bytes(fcntl.ioctl(descriptor, termios.FIONREAD, bytes(4)), sys.byteorder)
 
 
@@ -146,7 +146,7 @@ async def send_in_part(parent: Parent, address: bytes) -> None:
         tasks.start_soon(lambda: ep.send_tagged(bytes(LARGE), 1, to=peer))
         await anyio.lowlevel.checkpoint()
         parent.tell("sending")
-        parent.receive()  # nobody sends the rest
+        parent.receive()  # the rest is never sent
 
 
 async def receive_what_was_cut(parent: Parent) -> str:
