@@ -3,7 +3,8 @@
 # [--quick] [pytest's arguments], or tools/test_rdma.sh --matrix OFFER...
 #
 # They run in a virtual machine that has an RDMA device (rdma_vm.sh), on asyncio with one libfabric, on trio with the other.
-# --quick takes the part that stands in the gate. --matrix asks the offers ("verbs MSG") and writes their tables into
+# --quick takes the part that stands in the gate. Of the parameters of the other tests, each value runs with one of the
+# two libraries (tests/fixtures/combinations.py). --matrix asks the offers ("verbs MSG") and writes their tables into
 # docs/providers.md. A host that cannot have such a machine skips them, and says so.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -67,19 +68,20 @@ if [ "${1:-}" = --quick ]; then
 fi
 
 # The whole should end within 30 minutes, and a process takes ten seconds to start there. So each library runs on one
-# loop, with one kind of death: which loop runs does not depend on the library. The gate runs the quick part on asyncio.
-other=trio how=killed
+# loop: which loop runs does not depend on the library. The gate runs the quick part on asyncio.
+other=trio
 for library in "" $(.venv/bin/python -c 'from tests.fixtures.libraries import libraries; print(*filter(None, libraries().values()))'); do
     export AIOFABRIC_LIBFABRIC=$library
     [ -n "$library" ] && export FI_PROVIDER_PATH=$(dirname "$library")/libfabric || unset AIOFABRIC_LIBFABRIC
     if [ -n "$only_quick" ]; then
-        run asyncio "$quick" "$@"
+        run asyncio "$quick" -m "not long" --combinations=values "$@"
         continue
     fi
-    for part in "$quick" "$connections" "$streams"; do
-        run "not (uvloop or $other)" "$part" "$@"
-    done
-    run "survive_ or buffer_error or (die_under_work and $how and not connectionless)" "$closes" "$@"
-    other=asyncio how=interrupted
+    loop="not (uvloop or $other)"
+    run "$loop" "$quick" "$@"
+    run "$loop" "$connections" --combinations=values "$@"
+    run "$loop" "$streams" --combinations=values "$@"
+    run "survive_ or buffer_error or (die_under_work and not connectionless)" "$closes" --combinations=values "$@"
+    other=asyncio
 done
 exit $failed
