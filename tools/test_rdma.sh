@@ -35,7 +35,8 @@ fi
 quick="tests/rdma tests/transport/messages/test_empty_pieces.py tests/transport/rma/test_connected_rma.py
     tests/transport/tagged/test_tagged.py"
 connections="tests/cm/test_connections.py tests/transport/test_connect.py
-    tests/transport/connected/test_connected_messages.py tests/transport/connected/test_connected_close.py
+    tests/transport/opening/test_shared_contexts.py tests/transport/connected/test_connected_messages.py
+    tests/transport/connected/test_connected_close.py
     tests/transport/connected/test_many_connections_at_once.py
     tests/transport/connected/test_nothing_is_lost_at_the_end.py
     tests/transport/connected/test_peer_killed_mid_transfer.py tests/transport/test_closed_meanwhile.py
