@@ -3,9 +3,9 @@
 # [--quick] [pytest's arguments], or tools/test_rdma.sh --matrix OFFER...
 #
 # They run in a virtual machine that has an RDMA device (rdma_vm.sh), on asyncio with one libfabric, on trio with the other.
-# --quick takes the part that stands in the gate. Of the parameters of the other tests, each value runs with one of the
-# two libraries (tests/fixtures/combinations.py). --matrix asks the offers ("verbs MSG") and writes their tables into
-# docs/providers.md. A host that cannot have such a machine skips them, and says so.
+# --quick takes the part that stands in the gate. Each value of a test's parameters runs with one of the two libraries
+# (tests/fixtures/combinations.py); in the whole, the tests of that part run with both. --matrix asks the offers ("verbs
+# MSG") and writes their tables into docs/providers.md. A host that cannot have such a machine skips them, and says so.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -58,7 +58,7 @@ failed=0
 run() {  # which tests, and their files. A part ends if a test ends its process; the others still run.
     local begin=$SECONDS
     .venv/bin/python -m pytest -q -p no:xdist --color=no --tb=short -rfE -o console_output_style=classic \
-        -o timeout=200 -k "(verbs or rdma) and ($1) and not ($left_out)" ${2} "${@:3}" || failed=1
+        --combinations=values -o timeout=300 -k "(verbs or rdma) and ($1) and not ($left_out)" ${2} "${@:3}" || failed=1
     echo "$((SECONDS - begin)) s for" $2
 }
 
@@ -75,14 +75,14 @@ for library in "" $(.venv/bin/python -c 'from tests.fixtures.libraries import li
     export AIOFABRIC_LIBFABRIC=$library
     [ -n "$library" ] && export FI_PROVIDER_PATH=$(dirname "$library")/libfabric || unset AIOFABRIC_LIBFABRIC
     if [ -n "$only_quick" ]; then
-        run asyncio "$quick" -m "not long" --combinations=values "$@"
+        run asyncio "$quick" -m "not long" "$@"
         continue
     fi
     loop="not (uvloop or $other)"
-    run "$loop" "$quick" "$@"
-    run "$loop" "$connections" --combinations=values "$@"
-    run "$loop" "$streams" --combinations=values "$@"
-    run "survive_ or buffer_error or (die_under_work and not connectionless)" "$closes" --combinations=values "$@"
+    run "$loop" "$quick" --combinations=all "$@"
+    run "$loop" "$connections" "$@"
+    run "$loop" "$streams" "$@"
+    run "survive_ or buffer_error or (die_under_work and not connectionless)" "$closes" "$@"
     other=asyncio
 done
 exit $failed

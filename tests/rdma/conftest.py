@@ -27,7 +27,8 @@ def second_device() -> Iterator[tuple[str, str, str]]:
     _run(f"ip link set {interface} up")
     _run(f"rdma link add {device} type rxe netdev {interface}")
     yield address, interface, device
-    _run(f"rdma link delete {device}")  # waits for the processes that have it open
+    # It waits for the processes that have it open. A test that failed may have removed it.
+    subprocess.run(["rdma", "link", "delete", device], check=False, timeout=30)
     _run(f"ip link delete {interface}")
 
 

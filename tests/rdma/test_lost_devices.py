@@ -1,7 +1,7 @@
 """A device loses its link and gets it back, or is removed: all that is under way ends, and a later connection works.
 
 Soft RoCE itself does not recover everything: a device that had to send while its link was down makes no new connections
-(Linux 6.1). So a connection that ends there ends the device, too, and the tests make a new one.
+(Linux 6.1), and its removal waits for the processes that had it open. So the test makes a new one then.
 """
 
 import subprocess
@@ -96,7 +96,10 @@ async def test_a_link_that_comes_back_ends_no_idle_connection(  # type: ignore[n
 
 
 async def loses(parent: Parent, how: str, *place: str) -> dict[str, tuple[type, str]]:
-    """Connections at work, and a listener that waits. Returns how each call ended; then a new connection works."""
+    """Connections at work, and a listener that waits. Returns how each call ended.
+
+    If the device was removed, it is added again, and a new connection of this process works.
+    """
     device = Device(*place)
     ends: dict[str, tuple[type, str]] = {}
     expected = {*CONNECTED, *(["accept_request"] if how == "removed" else [])}  # a listener need not know of the link
@@ -138,25 +141,37 @@ async def loses(parent: Parent, how: str, *place: str) -> dict[str, tuple[type, 
             with anyio.fail_after(ENOUGH):
                 await all_ended.wait()
             tasks.cancel_scope.cancel()
-        if how == "down":
-            removal = device.remove()
-    with anyio.fail_after(ENOUGH):
-        while removal.poll() is None:
-            aiofabric.getinfo()  # a process that asks for the devices closes those that are gone
-            await anyio.sleep(0.1)
-    assert removal.returncode == 0
-    device.set_link("up")
-    device.add()
-    async with aiofabric.listen(device.address, 0, provider=PROVIDER) as listener:
-        await exchange(listener)
+    if how == "removed":
+        with anyio.fail_after(ENOUGH):
+            while removal.poll() is None:  # a process that connects to the device closes it
+                with pytest.raises(FabricError):
+                    await aiofabric.connect(device.address, 5, provider=PROVIDER)
+                await anyio.sleep(0.1)
+        assert removal.returncode == 0
+        device.add()
+        await works(parent, device.address)
     return ends
+
+
+async def works(parent: Parent, host: str) -> None:
+    """A new listener and a new connection work."""
+    async with aiofabric.listen(host, 0, provider=PROVIDER) as listener:
+        await exchange(listener)
 
 
 @pytest.mark.parametrize("how", ["down", "removed"])
 async def test_all_that_is_under_way_ends_with_the_device(  # type: ignore[no-untyped-def]
     child, second_device: tuple[str, str, str], how: str
 ) -> None:
-    ends = await child(loses, how, *second_device).aresult(4 * ENOUGH)
+    device = Device(*second_device)
+    loser = child(loses, how, *device)
+    ends = await loser.aresult(4 * ENOUGH)
+    loser.close()
+    if how == "down":
+        device.set_link("up")
+        assert device.remove().wait(ENOUGH) == 0
+        device.add()
+    await child(works, device.address).aresult()
     assert {name: ends[name] for name in CONNECTED if ends[name][0] is not FabricConnectionResetError} == {}
     if how == "removed":
         assert {name: text for name, (_, text) in ends.items() if "The device was removed" not in text} == {}
