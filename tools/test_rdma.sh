@@ -3,9 +3,9 @@
 # [--quick] [pytest's arguments], or tools/test_rdma.sh --matrix OFFER...
 #
 # They run in a virtual machine that has an RDMA device (rdma_vm.sh), on asyncio with one libfabric, on trio with the other.
-# --quick takes the part that stands in the gate. Each value of a test's parameters runs with one of the two libraries
-# (tests/fixtures/combinations.py); in the whole, the tests of that part run with both. --matrix asks the offers ("verbs
-# MSG") and writes their tables into docs/providers.md. A host that cannot have such a machine skips them, and says so.
+# Each value of a test's parameters runs with one of the two (tests/fixtures/combinations.py); the tests in tests/rdma run
+# with both. --quick takes the part that stands in the gate, by values. --matrix asks the offers ("verbs MSG") and writes
+# their tables into docs/providers.md. A host that cannot have such a machine skips them, and says so.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -32,7 +32,8 @@ if [ "${1:-}" = --matrix ]; then
     exit
 fi
 
-quick="tests/rdma tests/transport/messages/test_empty_pieces.py tests/transport/rma/test_connected_rma.py
+devices="tests/rdma"
+memory="tests/transport/messages/test_empty_pieces.py tests/transport/rma/test_connected_rma.py
     tests/transport/tagged/test_tagged.py"
 connections="tests/cm/test_connections.py tests/transport/test_connect.py
     tests/transport/opening/test_shared_contexts.py tests/transport/connected/test_connected_messages.py
@@ -75,12 +76,12 @@ for library in "" $(.venv/bin/python -c 'from tests.fixtures.libraries import li
     export AIOFABRIC_LIBFABRIC=$library
     [ -n "$library" ] && export FI_PROVIDER_PATH=$(dirname "$library")/libfabric || unset AIOFABRIC_LIBFABRIC
     if [ -n "$only_quick" ]; then
-        run asyncio "$quick" -m "not long" "$@"
+        run asyncio "$devices $memory" -m "not long" "$@"
         continue
     fi
     loop="not (uvloop or $other)"
-    run "$loop" "$quick" --combinations=all "$@"
-    run "$loop" "$connections" "$@"
+    run "$loop" "$devices" --combinations=all "$@"
+    run "$loop" "$memory $connections" "$@"
     run "$loop" "$streams" "$@"
     run "survive_ or buffer_error or (die_under_work and not connectionless)" "$closes" "$@"
     other=asyncio
