@@ -166,7 +166,7 @@ async def test_all_that_is_under_way_ends_with_the_device(  # type: ignore[no-un
     device.add()
     await child(works, device.address).aresult()
     assert {name: ends[name] for name in CONNECTED if ends[name][0] is not FabricConnectionResetError} == {}
-    if how == "removed":  # the end that hears of it first closes, and its peer may hear of that first
+    if how == "removed":  # the end that learns it first closes, and its peer may learn that first
         said = {name for name, (_, text) in ends.items() if "The device was removed" in text}
         assert "accept_request" in said
         assert [name for name in WORKS if not said & {name, f"peer of {name}"}] == []
