@@ -1,12 +1,16 @@
 """Promise: make test tries each value and each pair of values; make test-long each three values together."""
 
+import os
+import re
 import subprocess
 import sys
 from itertools import product
+from pathlib import Path
 
 import pytest
 
 from tests.fixtures.combinations import Candidate, chosen
+from tests.fixtures.libraries import CHOICE
 
 pytestmark = pytest.mark.once
 
@@ -74,3 +78,31 @@ def test_pytest_alone_says_that_it_cannot_choose() -> None:
     ended = subprocess.run(command, capture_output=True, text=True, check=False)
     assert ended.returncode == pytest.ExitCode.USAGE_ERROR
     assert "--combinations chooses among tests of several libraries: python -m tests" in ended.stderr
+
+
+EACH_VALUE = """
+import pytest
+
+@pytest.mark.parametrize("anyio_backend", ["asyncio", "trio"])
+@pytest.mark.parametrize("provider", ["verbs", "rxm"])
+@pytest.mark.parametrize("size", [1, 300, 5000])
+def test_it(anyio_backend, provider, size):
+    pass
+"""
+
+
+def test_two_runs_cover_each_value_whatever_their_loops(tmp_path: Path) -> None:
+    (tmp_path / "test_it.py").write_text(EACH_VALUE)
+    collect = [sys.executable, "-m", "pytest", "-q", "--collect-only", "--combinations=values", f"--rootdir={tmp_path}"]
+    runs = []
+    for loop, chosen_library in (("asyncio", {}), ("trio", {CHOICE: "library"})):
+        command = [*collect, "-p", "tests.fixtures.combinations", "-p", "no:xdist", "-k", loop, str(tmp_path)]
+        variables = {name: value for name, value in os.environ.items() if name != CHOICE} | chosen_library
+        ended = subprocess.run(command, env=variables, capture_output=True, text=True, check=True)
+        runs.append(set(re.findall(r"\[(.*)\]", ended.stdout)))
+    first, second = runs
+    assert first
+    assert second
+    assert len(first) + len(second) == 3
+    values = {value for name in first | second for value in name.split("-")}
+    assert values == {"1", "300", "5000", "verbs", "rxm", "asyncio", "trio"}

@@ -3,8 +3,9 @@
 # [--quick] [pytest's arguments], or tools/test_rdma.sh --matrix OFFER...
 #
 # They run in a virtual machine that has an RDMA device (rdma_vm.sh), on asyncio with one libfabric, on trio with the other.
-# --quick takes the part that stands in the gate. --matrix asks the offers ("verbs MSG") and writes their tables into
-# docs/providers.md. A host that cannot have such a machine skips them, and says so.
+# Each value of a test's parameters runs with one of the two (tests/fixtures/combinations.py); the tests in tests/rdma run
+# with both. --quick takes the part that stands in the gate, by values. --matrix asks the offers ("verbs MSG") and writes
+# their tables into docs/providers.md. A host that cannot have such a machine skips them, and says so.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -31,10 +32,12 @@ if [ "${1:-}" = --matrix ]; then
     exit
 fi
 
-quick="tests/rdma tests/transport/messages/test_empty_pieces.py tests/transport/rma/test_connected_rma.py
+devices="tests/rdma"
+memory="tests/transport/messages/test_empty_pieces.py tests/transport/rma/test_connected_rma.py
     tests/transport/tagged/test_tagged.py"
 connections="tests/cm/test_connections.py tests/transport/test_connect.py
-    tests/transport/connected/test_connected_messages.py tests/transport/connected/test_connected_close.py
+    tests/transport/opening/test_shared_contexts.py tests/transport/connected/test_connected_messages.py
+    tests/transport/connected/test_connected_close.py
     tests/transport/connected/test_many_connections_at_once.py
     tests/transport/connected/test_nothing_is_lost_at_the_end.py
     tests/transport/connected/test_peer_killed_mid_transfer.py tests/transport/test_closed_meanwhile.py
@@ -56,7 +59,7 @@ failed=0
 run() {  # which tests, and their files. A part ends if a test ends its process; the others still run.
     local begin=$SECONDS
     .venv/bin/python -m pytest -q -p no:xdist --color=no --tb=short -rfE -o console_output_style=classic \
-        -o timeout=200 -k "(verbs or rdma) and ($1) and not ($left_out)" ${2} "${@:3}" || failed=1
+        --combinations=values -o timeout=300 -k "(verbs or rdma) and ($1) and not ($left_out)" ${2} "${@:3}" || failed=1
     echo "$((SECONDS - begin)) s for" $2
 }
 
@@ -67,19 +70,20 @@ if [ "${1:-}" = --quick ]; then
 fi
 
 # The whole should end within 30 minutes, and a process takes ten seconds to start there. So each library runs on one
-# loop, with one kind of death: which loop runs does not depend on the library. The gate runs the quick part on asyncio.
-other=trio how=killed
+# loop: which loop runs does not depend on the library. The gate runs the quick part on asyncio.
+other=trio
 for library in "" $(.venv/bin/python -c 'from tests.fixtures.libraries import libraries; print(*filter(None, libraries().values()))'); do
     export AIOFABRIC_LIBFABRIC=$library
     [ -n "$library" ] && export FI_PROVIDER_PATH=$(dirname "$library")/libfabric || unset AIOFABRIC_LIBFABRIC
     if [ -n "$only_quick" ]; then
-        run asyncio "$quick" "$@"
+        run asyncio "$devices $memory" -m "not long" "$@"
         continue
     fi
-    for part in "$quick" "$connections" "$streams"; do
-        run "not (uvloop or $other)" "$part" "$@"
-    done
-    run "survive_ or buffer_error or (die_under_work and $how and not connectionless)" "$closes" "$@"
-    other=asyncio how=interrupted
+    loop="not (uvloop or $other)"
+    run "$loop" "$devices" --combinations=all "$@"
+    run "$loop" "$memory $connections" "$@"
+    run "$loop" "$streams" "$@"
+    run "survive_ or buffer_error or (die_under_work and not connectionless)" "$closes" "$@"
+    other=asyncio
 done
 exit $failed

@@ -21,6 +21,7 @@ from ..errors import (
     FabricConnectionRejectedError,
     FabricConnectionResetError,
     FabricError,
+    FabricTimeoutError,
     InternalError,
     check,
     from_errno,
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "CHECK_BOTH_SIDES",
+    "DEVICE_REMOVED",
     "MOVES",
     "ConnectionState",
     "Handshake",
@@ -59,6 +61,7 @@ _CUT_OFF = frozenset(
         errno.ENOTTY, errno.EALREADY, errno.ESRCH, errno.ECHILD, errno.ENOTDIR, errno.ESPIPE,
     )
 )  # fmt: skip
+DEVICE_REMOVED = "The device was removed from this host"
 CHECK_BOTH_SIDES = "Check the port, and that both sides use aiofabric or libfabric with the same provider"
 
 
@@ -162,7 +165,7 @@ class Handshake(Stage):
     ``gone`` is called once when a connected endpoint has lost its peer.
     """
 
-    __slots__ = ("_error", "_events", "_fid", "_key", "_source", "_waiter", "gone", "param", "peer")
+    __slots__ = ("_error", "_events", "_fid", "_key", "_source", "_waiter", "gone", "limit", "loss", "param", "peer")
 
     def __init__(self, source: Source, events: EventQueue, fid: Any, peer: Address | None) -> None:
         super().__init__()
@@ -175,6 +178,8 @@ class Handshake(Stage):
         self._waiter: Waiter | None = None
         self._key: int | None = None
         self.gone: Any = None
+        self.limit: float | None = None  # seconds for an event that establishes the connection, or says that it failed
+        self.loss = ""  # why the connection was lost, in words, if the provider has said it
 
     async def connect(self, address: Any, param: bytes) -> None:
         """fi_connect, until FI_CONNECTED. If this is interrupted, the caller must close the endpoint."""
@@ -202,15 +207,24 @@ class Handshake(Stage):
 
     async def _established(self) -> None:
         self._source.touch_events()
-        self._waiter = self._source.driver.create_waiter()
+        driver, forget = self._source.driver, None
+        self._waiter = driver.create_waiter()
         self._source.interest += 1
+        if self.limit is not None:
+            forget = driver.call_later(self.limit, self._give_up)
         try:
             await self._waiter
         finally:
             self._waiter = None
             self._source.interest -= 1
+            if forget is not None:
+                forget()
         if self._error is not None:
             raise self._error
+
+    def _give_up(self) -> None:
+        detail = f"The provider has not answered for {self.limit:g} seconds"
+        self.wait_failed(FabricTimeoutError(constants.FI_ETIMEDOUT, "fi_connect", peer=self.peer, detail=detail))
 
     def event(self, event: Event) -> None:
         if event.kind == CONNECTED_EVENT:
@@ -238,6 +252,7 @@ class Handshake(Stage):
             self._error = self.refusal(error)
             self._wake()
         elif self.state is ConnectionState.CONNECTED:
+            self.loss = DEVICE_REMOVED if error.errno == constants.FI_ENODEV else ""
             self.event(Event(SHUTDOWN, error.fid, b"", ffi.NULL))
 
     def wait_failed(self, error: FabricError) -> int:

@@ -74,7 +74,7 @@ class Listener(Resource):
 
         Raises:
             ClosedResourceError: the listener is closed.
-            FabricError: the provider cannot wait for requests (fi_trywait).
+            FabricError: the provider cannot wait for requests (fi_trywait); or the device was removed (FI_ENODEV).
         """
         handle = self._handle
         handle.check_open()
@@ -90,6 +90,8 @@ class Listener(Resource):
 
     async def _next(self) -> ConnectionRequest:
         handle = self._handle
+        if handle.lost is not None:
+            raise handle.lost()
         waiter = handle.source.driver.create_waiter()
         handle.waiters.append(waiter)
         handle.source.touch()  # which finds out whether the event queue can be waited for

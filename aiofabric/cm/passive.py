@@ -6,15 +6,15 @@ import logging
 from collections import deque
 from typing import TYPE_CHECKING
 
-from .._ffi import ffi, lib
+from .._ffi import constants, ffi, lib
 from ..cq.reactor import Reactor
-from ..errors import check
+from ..errors import check, from_errno
 from ..features import Quirk, quirks
 from ..info import Info
 from ..resource import Handle
 from ..workarounds import is_on
 from .events import CONNREQ, Event, EventError
-from .handshake import data_limit, name_of
+from .handshake import DEVICE_REMOVED, data_limit, name_of
 from .preface import Preface
 from .requests import ConnectionRequest, RequestQueue
 from .reservation import Reservation
@@ -79,7 +79,17 @@ class PassiveHandle(RequestQueue):
         self.arrived(ConnectionRequest(self, info, event.param, info.dest_addr, descriptor, fid))
 
     def event_error(self, error: EventError) -> None:
-        pass  # a handshake that failed before it became a request; the listener continues
+        """The listener goes on after a handshake that failed before it became a request, but not without a device."""
+        if error.errno != constants.FI_ENODEV:
+            return
+
+        def lost() -> FabricError:
+            failure = from_errno(constants.FI_ENODEV, "fi_listen", detail=DEVICE_REMOVED)
+            failure.cure = "Close this listener, and listen again when the device is back"
+            return failure
+
+        self.lost = lost
+        self.fail_waiters(lost())
 
     def wait_failed(self, error: FabricError) -> int:
         return self.fail_waiters(error)

@@ -56,6 +56,7 @@ class RequestQueue(Handle, ABC):
     __slots__ = (
         "backlog",
         "counts",
+        "lost",
         "on_release",
         "param_limit",
         "pending",
@@ -75,6 +76,7 @@ class RequestQueue(Handle, ABC):
         self.waiters: deque[Waiter] = deque()
         self.counts = {"requests": 0, "accepted": 0, "rejected": 0, "overflowed": 0, "cut_off": 0}
         self.screen: Callable[[ConnectionRequest], bool] | None = None
+        self.lost: Callable[[], FabricError] | None = None  # makes the error, since no more requests can arrive
         self.on_release: Callable[[], None] | None = None
 
     def on_loop_end(self, driver: object) -> None:

@@ -48,7 +48,30 @@ _ENDED = frozenset(
 )
 # verbs reports these with FI_EIO, as ``prov_errno`` (enum ibv_wc_status).
 _REM_ACCESS_ERR = 10
-_PEER_LOST = frozenset((11, 12))  # IBV_WC_REM_OP_ERR: its process ended meanwhile; IBV_WC_RETRY_EXC_ERR: no answer
+# After these the connection is lost, for this reason if it is known: IBV_WC_LOC_QP_OP_ERR; IBV_WC_REM_OP_ERR, when the
+# peer's process ended meanwhile; IBV_WC_RETRY_EXC_ERR.
+_LOSSES = {
+    2: "The device of this host could not send. Check its link (ip link, rdma link)",
+    11: "",
+    12: "The peer's device did not answer. Check the links between the two",
+}
+
+
+def _refused_access(endpoint: Failures) -> str:
+    """The access to memory for which the provider may have ended the connection, in words; empty if there was none."""
+    if endpoint.last_access is not None:
+        what, size = endpoint.last_access
+        return (
+            f"The last access to the peer's memory was {what} of {size} bytes. The peer's provider ends the "
+            "connection if the key is not registered (any more), the range leaves the region, or the access was "
+            "not granted"
+        )
+    if endpoint.regions.exposed:
+        return (
+            "This process has registered memory for remote access. If the peer accessed it with a wrong key, "
+            "range or kind of access, the provider has ended the connection for that reason"
+        )
+    return ""
 
 
 class Failures(RouteOwner):
@@ -59,6 +82,7 @@ class Failures(RouteOwner):
     end_received: bool
     ending: bool
     gone: Callable[[], BaseException] | None
+    loss: str
     private: dict[Transfer, None]
     recalled: dict[Transfer, Callable[[], BaseException]]
     rx: SubmissionQueue
@@ -68,6 +92,10 @@ class Failures(RouteOwner):
     @abstractmethod
     def peer_name(self) -> object:
         """The peer of a connected endpoint."""
+
+    @abstractmethod
+    def lost_because(self, words: str) -> None:
+        """The reason for the loss of the connection; the first one counts. It may be empty."""
 
     @abstractmethod
     def peer_ended(self) -> None:
@@ -82,19 +110,7 @@ class Failures(RouteOwner):
             return self.closed_error()
         if self.end_received:
             return FabricConnectionEndedError(constants.FI_ECONNRESET, "connection", peer=self.peer_name)
-        detail = ""
-        if self.last_access is not None:
-            what, size = self.last_access
-            detail = (
-                f"The last access to the peer's memory was {what} of {size} bytes. The peer's provider ends the "
-                "connection if the key is not registered (any more), the range leaves the region, or the access was "
-                "not granted"
-            )
-        elif self.regions.exposed:
-            detail = (
-                "This process has registered memory for remote access. If the peer accessed it with a wrong key, "
-                "range or kind of access, the provider has ended the connection for that reason"
-            )
+        detail = self.loss or _refused_access(self)
         return FabricConnectionResetError(constants.FI_ECONNRESET, "connection", peer=self.peer_name, detail=detail)
 
     def closed_error(self) -> BaseException:
@@ -108,7 +124,9 @@ class Failures(RouteOwner):
         """The exception for a failed operation."""
         if Quirk.NO_END_EVENT in self.known and self.gone is None and not self.source.driver.closed():
             self.source.driver.call_soon(self.peer_ended)  # later: this runs during a read of the queue
-        lost = Quirk.DEVICE_ANSWERS in self.known and entry.provider_errno in _PEER_LOST
+        lost = Quirk.DEVICE_ANSWERS in self.known and entry.provider_errno in _LOSSES
+        if lost:
+            self.lost_because(_LOSSES[entry.provider_errno])
         if self.flushed(constants.FI_ECONNRESET if lost else entry.errno):
             if transfer.state in (State.CANCELLING, State.ABANDONED):
                 return ClosedResourceError("cancelled")  # the caller has left, so no task gets this error

@@ -72,6 +72,7 @@ class EndpointHandle(OrderlyEnd, Failures):
         "gone_waiters",
         "kept",
         "lent_at",
+        "loss",
         "on_end",
         "on_release",
         "orphans",
@@ -139,6 +140,7 @@ class EndpointHandle(OrderlyEnd, Failures):
         self.cuts_off = Quirk.TRUNCATES_SILENTLY in self.known
         self.overflow: tuple[Any, int] | None = None  # where the tail of a too long message is written: start, length
         self.gone: Callable[[], BaseException] | None = None  # the error of operations since the peer is gone
+        self.loss = ""  # why the connection was lost, in words, if that is known
         self.on_release: Callable[[], None] | None = None
         # How a connection ends in order; see connected/closing.py.
         self.last_access: tuple[str, int] | None = None  # call and bytes of the last access to the peer's memory
@@ -244,6 +246,9 @@ class EndpointHandle(OrderlyEnd, Failures):
         """fi_cancel: ask the provider to end the operation of this slot. Only -FI_ENOSYS means that it never will."""
         rc: int = lib.fi_cancel(self.native, context)
         return rc
+
+    def lost_because(self, words: str) -> None:
+        self.loss = self.loss or words
 
     def peer_gone(self) -> None:
         """The connection ended: deliver the messages that arrived, close the native endpoint, complete the rest with an

@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shutil
 import signal
 import socket
 from pathlib import Path
@@ -96,6 +97,15 @@ def test_each_check_of_a_provider_has_a_result(provider: str, checks: list[str],
         wanted |= {("connectionless", name) for name in CONNECTIONLESS}
     wanted |= {("connectionless", "atomics")} if provider == "shm" else set()
     assert found.keys() >= {(kind, name) for kind, name in wanted if name in checks or not checks}
+
+
+def test_fi_pingpong_is_measured_at_the_sizes_of_the_messages(tmp_path: Path) -> None:
+    if shutil.which("fi_pingpong") is None:
+        pytest.skip("fi_pingpong is not installed (Debian: libfabric-bin)")
+    said, written = report(tmp_path, "--provider", "tcp", "--check", "messages", "--check", "fi_pingpong")
+    assert (said.err, said.status) == ("", 0), said.out
+    found = {(each["kind"], each["check"]): set(each["figures"]) for each in written["checks"]}
+    assert found["connected", "messages"] == found["connected", "fi_pingpong"] == SIZES
 
 
 @pytest.mark.once

@@ -11,9 +11,17 @@ from anyio import ClosedResourceError
 from aiofabric import FabricConnectionAbortedError, FabricConnectionRejectedError, FabricError
 from aiofabric._ffi import constants, ffi, lib
 from aiofabric.cm.events import CONNECTED, JOIN_COMPLETE, SHUTDOWN, Event, EventError
-from aiofabric.cm.handshake import CHECK_BOTH_SIDES, ConnectionState, Handshake, check_param, name_of, rejection
+from aiofabric.cm.handshake import (
+    CHECK_BOTH_SIDES,
+    DEVICE_REMOVED,
+    ConnectionState,
+    Handshake,
+    check_param,
+    name_of,
+    rejection,
+)
 from aiofabric.cm.preface import Preface
-from aiofabric.errors import FabricConnectionResetError
+from aiofabric.errors import FabricConnectionResetError, FabricTimeoutError
 from tests.cq.manual import Caller, Endpoint
 
 pytestmark = pytest.mark.once
@@ -151,6 +159,31 @@ def test_a_queue_that_cannot_be_waited_for_fails_the_handshakes_that_are_under_w
     shaking.endpoint.driver.settle_down()
     assert (caller.outcome, shaking.it.state) == (failure, State.PEER_GONE)
     assert shaking.it.wait_failed(failure) == 0
+
+
+def test_a_connection_whose_device_is_removed_keeps_the_reason(shaking: Shaking) -> None:
+    shaking.begin()
+    shaking.event(CONNECTED)
+    shaking.it.event_error(error(constants.FI_ENODEV))
+    assert (shaking.it.state, shaking.it.loss, shaking.lost) == (State.PEER_GONE, DEVICE_REMOVED, 1)
+
+
+def test_a_handshake_with_a_limit_does_not_wait_for_ever(shaking: Shaking) -> None:
+    shaking.it.limit = 150.0
+    caller = shaking.begin()
+    assert not caller.done
+    assert shaking.endpoint.driver.pass_time() == 150.0
+    shaking.endpoint.driver.settle_down()
+    assert isinstance(caller.outcome, FabricTimeoutError)
+    assert "The provider has not answered for 150 seconds" in str(caller.outcome)
+    assert shaking.it.state is State.PEER_GONE
+
+
+def test_a_limit_ends_with_the_handshake(shaking: Shaking) -> None:
+    shaking.it.limit = 150.0
+    shaking.begin()
+    shaking.event(CONNECTED)
+    assert shaking.endpoint.driver.delays == []
 
 
 def test_a_queue_that_cannot_be_waited_for_leaves_a_finished_handshake_alone(shaking: Shaking) -> None:

@@ -45,6 +45,28 @@ async def test_other_events_and_errors_are_no_requests(provider: str) -> None:
         assert await serves(listener, provider)
 
 
+async def test_a_listener_whose_device_is_removed_tells_all_who_wait(provider: str) -> None:
+    async with aiofabric.listen(HERE, 0, provider=provider) as listener:
+        errors: list[FabricError] = []
+
+        async def wait() -> None:
+            with pytest.raises(
+                FabricError, match=r"The device was removed from this host\. Close this listener"
+            ) as caught:
+                await listener.accept_request()
+            errors.append(caught.value)
+
+        with anyio.fail_after(5):
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(wait)
+                tasks.start_soon(wait)
+                await anyio.wait_all_tasks_blocked()
+                handle: Any = handle_of(listener)
+                handle.event_error(EventError(1, constants.FI_ENODEV, 0, "", b""))
+            await wait()
+    assert [(each.call, each.errno) for each in errors] == [("fi_listen", constants.FI_ENODEV)] * 3
+
+
 async def test_a_read_that_fails_is_reported_and_the_listener_continues(
     provider: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -19,15 +19,16 @@ def _run(command: str) -> None:
 
 
 @pytest.fixture
-def second_device() -> Iterator[tuple[str, str]]:
-    """The address and the network interface of a second device, which a test may break."""
+def second_device() -> Iterator[tuple[str, str, str]]:
+    """The address of a second device, its network interface and its name: a test may break it."""
     interface, device, address = "roce2", f"rxe{os.getpid()}", "10.78.0.1"
     _run(f"ip link add {interface} type dummy")
     _run(f"ip addr add {address}/24 dev {interface}")
     _run(f"ip link set {interface} up")
     _run(f"rdma link add {device} type rxe netdev {interface}")
-    yield address, interface
-    _run(f"rdma link delete {device}")  # waits for the processes that have it open
+    yield address, interface, device
+    # It waits for the processes that have it open. A test that failed may have removed it.
+    subprocess.run(["rdma", "link", "delete", device], check=False, timeout=30)
     _run(f"ip link delete {interface}")
 
 

@@ -153,7 +153,7 @@ async def forks(parent: Parent) -> int:
     return arrived
 
 
-async def loses_its_link(parent: Parent, host: str, interface: str) -> list[tuple[str, float]]:
+async def loses_its_link(parent: Parent, host: str, interface: str, _: str) -> list[tuple[str, float]]:
     """Both ends of a connection, and one over another device. Returns how each end of the first one ended, and when."""
     ends: list[tuple[str, float]] = []
     async with aiofabric.listen(host, 0, provider=PROVIDER) as listener, connected_pair(PROVIDER) as (one, other):
@@ -182,7 +182,7 @@ async def loses_its_link(parent: Parent, host: str, interface: str) -> list[tupl
     return ends
 
 
-async def test_a_heartbeat_notices_a_device_without_a_link(child, second_device: tuple[str, str]) -> None:  # type: ignore[no-untyped-def]
+async def test_a_heartbeat_notices_a_device_without_a_link(child, second_device: tuple[str, str, str]) -> None:  # type: ignore[no-untyped-def]
     ends = await child(loses_its_link, *second_device).aresult(90.0)
     assert [name for name, _ in ends] == ["FabricConnectionResetError"] * 2
     assert all(seconds < 1.5 * HEARTBEAT + 2.0 for _, seconds in ends), ends

@@ -36,6 +36,7 @@ class Endpoint:
     def __init__(self) -> None:
         self.closed = self.ending = self.end_received = False
         self.gone: Any = None
+        self.loss = ""
         self.tx: Any = object()
         self.last_access: tuple[str, int] | None = None
         self.regions = SimpleNamespace(exposed=False)
@@ -51,6 +52,9 @@ class Endpoint:
 
     def send_no_more(self, error: Any) -> None:
         self.calls.append(error)
+
+    def lost_because(self, words: str) -> None:
+        self.loss = words
 
     def cancel(self, pointer: Any) -> int:
         self.calls.append(pointer)
@@ -240,12 +244,24 @@ def test_a_kept_message_ends_the_first_receive_that_it_fits(endpoint: Endpoint) 
 
 
 @pytest.mark.parametrize(
-    ("status", "kind"), [(11, FabricConnectionResetError), (12, FabricConnectionResetError), (9, FabricError)]
+    ("status", "kind", "words"),
+    [
+        (2, FabricConnectionResetError, "The device of this host could not send"),
+        (11, FabricConnectionResetError, "Connect again"),
+        (12, FabricConnectionResetError, "The peer's device did not answer"),
+        (9, FabricError, "provider says"),
+    ],
 )
-def test_the_status_of_a_device_says_whether_the_peer_is_lost(status: int, kind: type[FabricError]) -> None:
-    """IBV_WC_REM_OP_ERR after the peer was killed, IBV_WC_RETRY_EXC_ERR without an answer; verbs reports FI_EIO."""
+def test_the_status_of_a_device_says_whether_the_connection_is_lost(
+    status: int, kind: type[FabricError], words: str
+) -> None:
+    """IBV_WC_LOC_QP_OP_ERR without a link, IBV_WC_REM_OP_ERR after the peer was killed, IBV_WC_RETRY_EXC_ERR without an
+    answer; verbs reports FI_EIO.
+    """
     endpoint: Any = Endpoint()
     failed = entry(errno.EIO)._replace(provider_errno=status)
     assert type(endpoint.explain(operation(), failed)) is FabricError
     endpoint.known = {Quirk.DEVICE_ANSWERS}
-    assert type(endpoint.explain(operation(), failed)) is kind
+    error = endpoint.explain(operation(), failed)
+    assert type(error) is kind
+    assert words in str(error)

@@ -45,6 +45,10 @@ _log = logging.getLogger(__name__)
 
 __all__ = ["MessageEndpoint"]
 
+# Seconds. The kernel sends a request over a device 16 times, with 4 seconds in between, and then reports a failure. A
+# Soft RoCE device that had to send while its link was down answers no more, and reports nothing.
+_ANSWER = 150.0
+
 
 class Request(Protocol):
     """The part of a connection request that an endpoint takes over."""
@@ -122,7 +126,13 @@ class MessageEndpoint(Aliases, Messages, RemoteWrites, Rma, Atomic, Triggered):
             handshake.end()
             release()
 
-        handshake.gone = handle.peer_gone
+        def gone() -> None:
+            handle.lost_because(handshake.loss)
+            handle.peer_gone()
+
+        handshake.gone = gone
+        if Quirk.DEVICE_ANSWERS in handle.known:
+            handshake.limit = _ANSWER
         handle.on_end = self._handshake.peer_ended
         handle.on_release = released
         try:

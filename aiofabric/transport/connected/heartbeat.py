@@ -28,6 +28,10 @@ if TYPE_CHECKING:
 __all__ = ["Heartbeat"]
 
 _NOWHERE = RemoteRegion(0, 0, 0)
+_SILENT = (
+    "Nothing that was sent has completed for half of the time of heartbeat=: the peer's device does not answer, or the "
+    "peer takes no messages"
+)
 
 
 class Heartbeat:
@@ -63,7 +67,11 @@ class Heartbeat:
         if route is None or handle.gone is not None or not handle.native_open:
             return
         oldest = next(iter(route.posted), None)
-        if route.shut is not None or (oldest is not None and oldest is self._oldest):
+        if route.shut is not None:
+            self._lost()
+            return
+        if oldest is not None and oldest is self._oldest:
+            handle.lost_because(_SILENT)
             self._lost()
             return
         if oldest is None and self._was_idle:

@@ -32,6 +32,7 @@ from aiofabric.info import SHARED_CONTEXT
 from aiofabric.testing import live_resources
 from tests.fixtures.children import Child, Parent
 from tests.fixtures.internals import handle_of
+from tests.fixtures.providers import CONNECTED, HOST, RDMA_HOST
 from tests.fixtures.through_python import post_receives_through
 
 pytestmark = pytest.mark.anyio
@@ -39,10 +40,10 @@ pytestmark = pytest.mark.anyio
 
 def open_domain(provider: str, kind: EndpointType = EndpointType.MSG, **attr: int) -> Domain:
     hints = Hints(fabric_attr=FabricAttr(prov_name=provider), ep_attr=EpAttr(type=kind, **attr))  # type: ignore[arg-type]
-    return Domain(aiofabric.getinfo("127.0.0.1", hints=hints)[0])
+    return Domain(aiofabric.getinfo(HOST, hints=hints)[0])
 
 
-@pytest.fixture(params=["tcp", "sockets"])
+@pytest.fixture(params=CONNECTED if RDMA_HOST else ["tcp", "sockets"])
 def with_srx(request: pytest.FixtureRequest) -> str:
     name: str = request.param
     return name
@@ -55,7 +56,7 @@ async def connections(
     """That many connections: the connecting ends, and the accepted ones in the same order."""
     accepted: list[MessageEndpoint] = []
     async with AsyncExitStack() as stack:
-        listener = await stack.enter_async_context(aiofabric.listen("127.0.0.1", provider=provider, **accepting))
+        listener = await stack.enter_async_context(aiofabric.listen(HOST, provider=provider, **accepting))
 
         async def accept() -> None:
             accepted.append(await (await listener.accept_request()).accept())
@@ -240,7 +241,7 @@ async def test_closing_closes_the_endpoints_first(with_srx: str) -> None:
 
 async def test_connecting_ends_can_share_as_well(with_srx: str) -> None:
     with open_domain(with_srx, rx_ctx_cnt=SHARED_CONTEXT) as domain, SharedReceive(domain) as shared:
-        async with aiofabric.listen("127.0.0.1", provider=with_srx) as listener:
+        async with aiofabric.listen(HOST, provider=with_srx) as listener:
 
             async def greet() -> None:
                 async with await (await listener.accept_request()).accept() as ep:
