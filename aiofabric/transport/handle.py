@@ -72,6 +72,7 @@ class EndpointHandle(OrderlyEnd, Failures):
         "gone_waiters",
         "kept",
         "lent_at",
+        "notes",
         "on_end",
         "on_release",
         "orphans",
@@ -126,6 +127,7 @@ class EndpointHandle(OrderlyEnd, Failures):
         self.checkpoint = source.driver.checkpoint_if_cancelled  # None if an await needs no checkpoint (asyncio)
         # receives that aiofabric cancels itself, and the error that each ends with
         self.recalled: dict[Transfer, Callable[[], BaseException]] = {}
+        self.notes: Callable[[], Iterable[str]] | None = None  # of the owner, for `debug`
         self.lent_at: dict[Any, str] = {}  # buffers lent to callers, and the line that got each
         # buffers that callers kept after the end of the `recv_view` block, and have now released
         self.returned: list[Any] = []

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import deque
 from threading import get_ident
+from time import monotonic
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import anyio
@@ -30,7 +31,7 @@ from .connection import RECV_SIZE, PipelineConnection
 from .item import Item
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Sequence
+    from collections.abc import Callable, Generator, Iterator, Sequence
 
     from ...transport.connected.endpoint import MessageEndpoint
     from ..protocol.frames import LargeItem, SmallItems
@@ -68,8 +69,9 @@ class Incoming:
         self.memory = owner.memory
         self.at_least_once = hello.at_least_once
         self.receipts = Receipts(owner.hello)
-        self.connection = PipelineConnection(endpoint, self._arrived, self._connection_ended)
+        self.connection = PipelineConnection(endpoint, self._arrived, self._connection_ended, self._notes)
         self.connection.gathered = self.send_acks
+        self.lent: dict[int, tuple[float, int]] = {}  # by place: large items that were pulled, since when, and bytes
         self._pending: deque[Pending] = deque()  # in order: a large item that is being read, and what follows it
         self._over = anyio.Event()
         self.finished = False
@@ -80,6 +82,12 @@ class Incoming:
 
     def close(self) -> None:
         self.connection.end(anyio.ClosedResourceError("this consumer was closed"))
+
+    def _notes(self) -> Iterator[str]:
+        yield f"a producer; {self.receipts.items_out} of its items are here and not acknowledged"
+        if lent := list(self.lent.values()):
+            seconds, size = monotonic() - min(since for since, _ in lent), sum(size for _, size in lent)
+            yield f"{len(lent)} large items are in use: {size} bytes, the oldest for {seconds:.1f} s"
 
     # -- frames
 
