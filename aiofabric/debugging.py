@@ -73,6 +73,8 @@ def _holds(handle: Handle) -> Iterator[str]:
     elif isinstance(handle, EndpointHandle):
         if handle.gone is not None:
             yield "the peer is gone"
+        if handle.notes is not None:
+            yield from handle.notes()
         for queue in (*handle.routes, handle.rx):
             yield from _operations(queue)
         if (pool := handle.pool) is not None:

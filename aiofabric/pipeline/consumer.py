@@ -24,7 +24,7 @@ from .runtime.connection import PipelineConnection
 from .runtime.exposing import expose, travels
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from ..transport.connected.endpoint import MessageEndpoint
     from .protocol.groups import ItemGroup, Large
@@ -57,7 +57,7 @@ class Consumer:
         self._recv_size = hello.recv_size
         self._over = anyio.Event()
         self.outgoing = Outgoing(hello, self._send)
-        self.connection = PipelineConnection(endpoint, self._arrived, self._ended)
+        self.connection = PipelineConnection(endpoint, self._arrived, self._ended, self._notes)
         self.connection.gathered = self._flush
         self.connection.sends_items = True
 
@@ -83,6 +83,9 @@ class Consumer:
         """All items are acknowledged, and no more come."""
         self.connection.send(encode_signal(END))
         await self.connection.aclose()
+
+    def _notes(self) -> Iterator[str]:
+        yield f"a consumer; {self.outgoing.items_out} items were sent and are not acknowledged"
 
     # -- items
 

@@ -34,8 +34,10 @@ from .statistics import PublishStatistics, SubscriberStatistics
 from .topics import name_of, policy_of
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from typing import Unpack
 
+    from ..domain import Domain
     from ..transport.connected.endpoint import MessageEndpoint
     from ..transport.opening.keywords import StreamKeywords
     from .places import Place, PlaceFolder, Places
@@ -69,8 +71,10 @@ class Publish(PipelineEnd):
     * ``"disconnect"``: the subscription ends. The subscriber gets what was sent to it, and `SubscriberTooSlowError`
       then; what waits in its queue is dropped. It has 10 seconds to read what was sent.
 
-    If the memory of a large publication cannot be registered for the subscribers, this publisher closes at once, and
-    its block raises the `FabricError`.
+    If the memory of a large publication cannot be registered for a subscriber, the publication is dropped for it and
+    counted, and the log ``aiofabric.pipeline`` warns. If no subscriber is connected in another way (over another
+    provider, or at another address of this host), this publisher closes at once, and its block raises the
+    `FabricError`.
 
     Args:
         places: where subscribers listen; see `aiofabric.pipeline.places`.
@@ -216,6 +220,13 @@ class Publish(PipelineEnd):
             self._frames[numbers] = frame
         return frame
 
+    def _cannot_register(self, domain: Domain, error: FabricError) -> None:
+        """The publication is dropped for the subscribers that are connected on this domain."""
+        if all(each.connection.endpoint.domain is domain for each in self._subscribers.values()):
+            self._fail(error)
+        else:
+            _log.warning("a publication was dropped for a subscriber: %s", error)
+
     # -- connections
 
     def _joined(self, endpoint: MessageEndpoint, theirs: Hello) -> _Subscriber:
@@ -250,7 +261,7 @@ class _Subscriber:
         self.too_slow = False  # the subscription has ended, and the subscriber may still read what it was sent
         self._no_more = anyio.Event()  # it is too slow, or the connection is over
         self.subscription = Subscription(hello, self._send, self._disconnect)
-        self.connection = PipelineConnection(endpoint, self._arrived, self._ended)
+        self.connection = PipelineConnection(endpoint, self._arrived, self._ended, self._notes)
         self.connection.gathered = self._flush
         self.connection.sends_items = True
         owner._subscribers[self.subscription] = self
@@ -264,6 +275,11 @@ class _Subscriber:
 
     def close(self) -> None:
         self.connection.end(anyio.ClosedResourceError("this publisher was closed"))
+
+    def _notes(self) -> Iterator[str]:
+        subscription = self.subscription
+        waiting = f"{len(subscription.queue)} publications wait, {subscription.dropped} were dropped"
+        yield f"a subscriber; {subscription.items_out} publications are not acknowledged, {waiting}"
 
     def statistics(self) -> SubscriberStatistics:
         subscription = self.subscription
@@ -279,25 +295,26 @@ class _Subscriber:
 
     # -- publications
 
-    def _send(self, published: Published) -> None:
+    def _send(self, published: Published) -> bool:
+        """Returns False if the subscriber cannot get it."""
         if self._told != self.subscription.dropped:
             self._tell_dropped()
         if not published.small:
             self._flush()
-            self._send_large(published)
-            return
+            return self._send_large(published)
         size = len(published.head) + len(published.parts[0]) + PUBLICATION_COST
         if self._gathered:
             if size <= self._frame_left:
                 self._frame_left -= size
                 self._gathered.append(published)
-                return
+                return True
             self._flush()
         elif self.connection.gather():
             self.connection.send(published.alone())
-            return
+            return True
         self._gathered.append(published)
         self._frame_left = self._recv_size - FRAME_ROOM - size
+        return True
 
     def _tell_dropped(self) -> None:
         self._flush()
@@ -321,21 +338,22 @@ class _Subscriber:
             self.connection.send(several[0].alone() if len(several) == 1 else self._owner._frame_of(several))
         return bool(several)
 
-    def _send_large(self, published: Published) -> None:
+    def _send_large(self, published: Published) -> bool:
         if travels(published.cost - ITEM_COST, len(published.parts), self._recv_size):
             if published.frame is None:
                 published.frame = b"".join(encode_item(published.head, published.parts, published.number))
             self.connection.send(published.frame)
-            return
+            return True
         domain = self.connection.endpoint.domain
         if domain not in published.exposed:
             try:
                 published.exposed[domain] = expose(self.connection, published.parts)
             except FabricError as error:
-                self._owner._fail(error)
-                return
+                self._owner._cannot_register(domain, error)
+                return False
         _, parts = published.exposed[domain]
         self.connection.send(encode_item(published.head, parts, published.number))
+        return True
 
     def _disconnect(self) -> None:
         # If the connection ended now, the subscriber could not read large publications, and might not get this frame.

@@ -73,6 +73,7 @@ class EndpointHandle(OrderlyEnd, Failures):
         "kept",
         "lent_at",
         "loss",
+        "notes",
         "on_end",
         "on_release",
         "orphans",
@@ -127,6 +128,7 @@ class EndpointHandle(OrderlyEnd, Failures):
         self.checkpoint = source.driver.checkpoint_if_cancelled  # None if an await needs no checkpoint (asyncio)
         # receives that aiofabric cancels itself, and the error that each ends with
         self.recalled: dict[Transfer, Callable[[], BaseException]] = {}
+        self.notes: Callable[[], Iterable[str]] | None = None  # of the owner, for `debug`
         self.lent_at: dict[Any, str] = {}  # buffers lent to callers, and the line that got each
         # buffers that callers kept after the end of the `recv_view` block, and have now released
         self.returned: list[Any] = []

@@ -18,6 +18,7 @@ from aiofabric.integrations.arrow.connection import StreamHello, add_peer, reada
 from aiofabric.integrations.arrow.protocol import ADDRESSES, PACKED, body_tag, encode_addresses, encode_freed
 from aiofabric.integrations.arrow.uri import StreamUri
 from tests.fixtures.leaks import descriptors
+from tests.fixtures.libraries import another
 from tests.fixtures.providers import CARRIERS, HOST, RXM, over
 from tests.fixtures.waiting import until
 from tests.integrations.arrow_batches import KINDS, NUMBERS, stored
@@ -74,6 +75,16 @@ async def test_a_table_of_another_process_arrives_without_a_copy(
     assert size <= received < size + 4096, "pyarrow has allocated the memory of the bodies, and no other"
     assert all(buffer.address % 8 == 0 for batch in batches for buffer in stored(batch))
     assert await server.aresult() < size // 100, "the server's pyarrow has allocated metadata, and no column"
+
+
+@on_asyncio
+@pytest.mark.parametrize("expose", [True, False], ids=["read", "sent"])
+async def test_a_table_of_a_process_with_another_libfabric_arrives(expose: bool, child: Callable[..., Child]) -> None:
+    """libfabric 1.x and 2.x meet over rxm. The suite runs on each, so each is the client once."""
+    server = child(serve_table, HOST, "tcp", expose, library=another())
+    with anyio.fail_after(20):
+        batches = await all_of(await server.areceive(), "tcp")
+    assert pyarrow.Table.from_batches(batches) == TABLE
 
 
 @pytest.mark.parametrize("expose", [True, False], ids=["read", "sent"])
@@ -344,8 +355,8 @@ async def test_a_source_that_is_none_is_named(provider: str, found: Any, caplog:
     assert "Error: a stream" in caplog.text
 
 
-@on_asyncio
 async def test_a_server_that_is_killed_ends_the_stream(carrier: str, child: Callable[..., Child]) -> None:
+    """The client's task runs between two checkpoints meanwhile."""
     server = child(serve_for_ever, HOST, carrier)
     uri = await server.areceive()
     stream = open_stream(uri, provider=carrier)
@@ -455,7 +466,7 @@ async def hostile_server(
     async def serve(listener: aiofabric.Listener) -> None:
         async with await (await listener.accept_request()).accept() as connection:
             theirs = StreamHello.unpack(bytes(await connection.recv()))
-            async with tagged_endpoint(connection, theirs.provider) as tagged:
+            async with tagged_endpoint(connection, theirs) as tagged:
                 peer = await add_peer(tagged, theirs, connection)
                 await connection.send(StreamHello.of(tagged).pack())
                 await tagged.recv_tagged(1, source=peer, max_bytes=100)
@@ -508,6 +519,7 @@ async def test_addresses_without_a_handle_are_refused() -> None:
             await all_of(uri, "tcp")
 
 
+RXM_HERE = StreamHello("tcp;ofi_rxm", b"", generation=aiofabric.library_version().major)
 HELLOS = ["no hello", "another host", "another libfabric"]
 ATTACKS = [*HELLOS, "a long ticket", "takes too much", "asks too much", "no number", "frees nothing", "frees a part"]
 
@@ -521,8 +533,11 @@ async def _hostile_client(uri: StreamUri, provider: str, what: str) -> None:
             generation, address = aiofabric.library_version().major, aiofabric.Address.from_ip("10.1.2.3", 5).raw
             hello = StreamHello("tcp;ofi_rxm", address, generation=generation + (what == "another libfabric"))
             await connection.send(hello.pack())
+            if what == "another libfabric":  # the server asks for another message
+                await connection.recv()
+                await connection.send(hello.pack())
         else:
-            async with tagged_endpoint(connection, "tcp;ofi_rxm") as tagged:
+            async with tagged_endpoint(connection, RXM_HERE) as tagged:
                 await connection.send(StreamHello.of(tagged).pack())
                 peer = await add_peer(tagged, StreamHello.unpack(bytes(await connection.recv())), connection)
                 if what == "a long ticket":

@@ -1,4 +1,6 @@
-"""Promises: one read is under way for a large item, and the memory of items that never arrive is not lent for ever."""
+"""Promises: one read is under way for a large item; the memory of items that never arrive is not lent for ever; memory
+that was read is not registered any more.
+"""
 
 # Doubles: the reads of remote memory are counted.
 
@@ -9,9 +11,11 @@ import anyio
 import pytest
 
 from aiofabric import MessageEndpoint
-from aiofabric.pipeline import Pull, Push
+from aiofabric.pipeline import Publish, Pull, Push, Subscribe
+from aiofabric.testing import live_resources
 from tests.fixtures.children import Child, Parent
 from tests.fixtures.providers import HOST
+from tests.fixtures.waiting import until
 
 pytestmark = pytest.mark.anyio
 
@@ -71,3 +75,32 @@ async def test_memory_of_a_producer_that_dies_is_not_lent_for_ever(child: Callab
             while (now := pull.statistics()).producers or now.queued or now.lent_bytes:
                 with anyio.move_on_after(0.05):
                     (await pull.pull()).ack()
+
+
+def registered() -> bool:
+    """Whether memory of this process is registered, which peers may read."""
+    return any("MemoryRegion" in each for each in live_resources())
+
+
+async def test_the_memory_of_an_item_that_was_read_is_not_registered_while_its_consumer_keeps_it(provider: str) -> None:
+    async with Pull(listen=(HOST, 0), provider=provider) as pull, Push(pull.address, provider=provider) as push:
+        for _ in range(3):
+            await push.push(bytes(1 << 20))
+        item = await pull.pull()
+        await until(lambda: pull.statistics().queued == 2 and not registered())
+        assert push.statistics().not_acknowledged == 3
+        for each in (item, await pull.pull(), await pull.pull()):
+            each.ack()
+
+
+async def test_the_memory_of_a_publication_that_was_read_is_not_registered(provider: str) -> None:
+    async with (
+        Publish(listen=(HOST, 0), provider=provider) as publish,
+        Subscribe(publish.address, "t", provider=provider) as subscribe,
+    ):
+        await publish.wait_for_subscribers()
+        await publish.publish("t", bytes(1 << 20))
+        item = await subscribe.pull()
+        await until(lambda: not registered())
+        assert publish.statistics().subscribers[0].not_acknowledged == 1
+        item.ack()

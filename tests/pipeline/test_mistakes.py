@@ -16,7 +16,7 @@ from anyio import ClosedResourceError
 import aiofabric
 from aiofabric.pipeline import Deduplicate, PlaceFolder, Publish, Pull, Push, Subscribe
 from tests.fixtures.children import run_in_child
-from tests.fixtures.providers import HOST
+from tests.fixtures.providers import HOST, OWN_HOST
 from tests.fixtures.waiting import until
 
 pytestmark = pytest.mark.anyio
@@ -317,6 +317,43 @@ async def test_the_block_raises_the_error_of_memory_that_cannot_be_registered(
         with anyio.fail_after(10), what_to_do:
             await send(other.address)
         monkeypatch.undo()
+
+
+async def test_memory_that_cannot_be_registered_for_one_subscriber_is_dropped_for_it(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The subscribers are connected at two addresses, so the publisher has two domains."""
+    refusing: list[aiofabric.Domain] = []
+    register = aiofabric.Domain.register
+
+    def refuses(domain: aiofabric.Domain, *arguments: Any, **options: Any) -> Any:
+        if domain is (refusing or [domain])[0]:
+            refusing[:] = [domain]
+            raise aiofabric.FabricError(errno.ENOMEM, "fi_mr_regattr")
+        return register(domain, *arguments, **options)
+
+    large = bytes(100_000)
+    async with (
+        Subscribe(topics="t", listen=(HOST, 0), provider="tcp", when_slow="hold") as one,
+        Publish(one.address, listen=(OWN_HOST, 0), provider="tcp") as publish,
+        Subscribe(publish.address, "t", provider="tcp", when_slow="hold") as other,
+    ):
+        await publish.wait_for_subscribers(2)
+        monkeypatch.setattr(aiofabric.Domain, "register", refuses)
+        with anyio.fail_after(10):
+            for data in (large, b"small", large, b"last"):
+                await publish.publish("t", data)
+            taken: dict[str, list[int]] = {}
+            for name, each in (("one", one), ("other", other)):
+                taken[name] = []
+                while taken[name][-1:] != [3]:
+                    with await each.pull() as publication:
+                        taken[name].append(publication.number)
+        monkeypatch.undo()
+        assert sorted(taken.values(), key=len) == [[1, 3], [0, 1, 2, 3]]
+        assert publish.statistics().dropped == 2
+        await until(lambda: one.statistics().dropped + other.statistics().dropped == 2)
+    assert "ulimit -l" in caplog.text
 
 
 @pytest.mark.parametrize("wait_in", ["push", "drain", "block", "another task"])

@@ -33,8 +33,13 @@ class Subscriber:
         self.by_key: dict[tuple[str, str], int] = {}
         self.published = 0  # for it
         self.disconnected = False
+        self.refuses = False
+        self.refused = 0
 
-    def send(self, published: Published) -> None:
+    def send(self, published: Published) -> bool:
+        if self.refuses and not published.small:  # its memory cannot be registered for this subscriber
+            self.refused += 1
+            return False
         assert published.topic.startswith(self.wishes.topics)
         self.held.append((self.receipts.arrived(1, published.cost), published.cost))  # raises without room
         name = published.topic, published.key
@@ -43,6 +48,7 @@ class Subscriber:
         if self.wishes.when_slow != WhenSlow.KEEP_LAST:
             assert published.number > max(self.numbers, default=-1)
         self.numbers.append(published.number)
+        return True
 
     def disconnect(self) -> None:
         self.disconnected = True
@@ -75,6 +81,12 @@ class Topics(RuleBasedStateMachine):
     def go(self, data: st.DataObject) -> None:
         leaving = self.subscribers.pop(data.draw(st.integers(0, len(self.subscribers) - 1)))
         self.publisher.leave(leaving.subscription)
+
+    @precondition(lambda self: self.subscribers)
+    @rule(data=st.data())
+    def refuse(self, data: st.DataObject) -> None:
+        subscriber = data.draw(st.sampled_from(self.subscribers))
+        subscriber.refuses = not subscriber.refuses
 
     @rule(topic=st.sampled_from(TOPICS), key=st.sampled_from(["", "k", "l"]), size=st.integers(0, 500) | st.just(3000))
     def publish(self, topic: str, key: str, size: int) -> None:
@@ -111,7 +123,7 @@ class Topics(RuleBasedStateMachine):
             subscription = each.subscription
             assert each.published == len(each.numbers) + len(subscription.queue) + subscription.dropped
             assert subscription.queued_bytes == sum(waiting.cost for waiting in subscription.queue.values())
-            assert not (each.wishes.when_slow == WhenSlow.HOLD and subscription.dropped)
+            assert each.wishes.when_slow != WhenSlow.HOLD or subscription.dropped == each.refused
 
     @invariant()
     def the_queues_are_bounded(self) -> None:

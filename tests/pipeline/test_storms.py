@@ -11,12 +11,14 @@ from contextlib import suppress
 from typing import Any
 
 import anyio
+import anyio.lowlevel
 import pytest
 
 from aiofabric.pipeline import Publish, Pull, Push, Subscribe
 from aiofabric.testing import live_resources
 from tests.fixtures.children import Child, ChildFailed, Parent
 from tests.fixtures.providers import OWN_HOST
+from tests.fixtures.waiting import until
 
 pytestmark = [pytest.mark.anyio, pytest.mark.long, pytest.mark.timeout(180)]
 
@@ -183,3 +185,93 @@ async def test_killed_and_stopped_subscribers_disturb_no_other(child: Start, pro
     for each in [*children, stopped]:
         assert await each.areceive() == publish.statistics().published - 1
     assert len(live_resources()) == before
+
+
+async def publish_for_ever(parent: Parent, port: int, provider: str) -> None:
+    async with Publish((OWN_HOST, port), provider=provider) as publish:
+        await publish.wait_for_subscribers()
+        parent.tell("publishing")
+        while True:
+            await publish.publish("t", item_of(publish.statistics().published))
+            await anyio.lowlevel.checkpoint()
+
+
+async def test_killed_publishers_end_nothing_else(child: Start, provider: str) -> None:
+    """What each of them published is intact and in order, and the next one is heard."""
+    before = len(live_resources())
+    async with Subscribe(topics="t", listen=(OWN_HOST, 0), provider=provider, publishers=None) as subscribe:
+        port = subscribe.address.port
+        last: dict[bytes, int] = {}
+        for count in range(1, 5):
+            publisher = child(publish_for_ever, port, provider)
+            assert await publisher.areceive() == "publishing"
+            with anyio.fail_after(30):
+                while len(last) < count or max(last.values()) < 200:
+                    with await subscribe.pull() as publication:
+                        assert number_of(publication.data) == publication.number
+                        assert publication.number > last.get(publication.producer, -1)
+                        last[publication.producer] = publication.number
+            publisher.kill()
+    assert len(live_resources()) == before
+
+
+async def consume_for_ever(parent: Parent, port: int, provider: str) -> None:
+    async with Pull((OWN_HOST, port), provider=provider, producers=None) as pull:
+        async for _ in pull:
+            pass
+
+
+async def produce_for_ever(parent: Parent, port: int, provider: str) -> None:
+    async with Push((OWN_HOST, port), provider=provider) as push:
+        while True:
+            await push.push(item_of(0))
+
+
+async def subscribe_for_ever(parent: Parent, port: int, provider: str) -> None:
+    async with Subscribe((OWN_HOST, port), provider=provider) as subscribe:
+        async for _ in subscribe:
+            pass
+
+
+PEERS: dict[type[Any], tuple[Callable[..., Any], dict[str, Any]]] = {
+    Push: (consume_for_ever, {}),
+    Pull: (produce_for_ever, {"producers": None}),
+    Publish: (subscribe_for_ever, {"when_slow": "hold"}),
+    Subscribe: (publish_for_ever, {"topics": "t", "publishers": None}),
+}
+
+
+async def work(end: Any) -> None:
+    """Take an item, or give a large one."""
+    if isinstance(end, Push):
+        await end.push(item_of(0))
+    elif isinstance(end, Publish):
+        await end.publish("t", item_of(0))
+    else:
+        (await end.pull()).ack()
+
+
+@pytest.mark.parametrize("end", PEERS)
+async def test_a_block_that_raises_ends_while_its_peer_is_stopped(child: Start, provider: str, end: type[Any]) -> None:
+    """Large items wait at the peer, or are being read from it. The rest of the connection ends with the peer."""
+    before = len(live_resources())
+    function, options = PEERS[end]
+    peers: list[Child] = []
+
+    async def block() -> None:
+        async with end(listen=(OWN_HOST, 0), provider=provider, **options) as here:
+            peers.append(child(function, here.address.port, provider))
+            if isinstance(here, Publish):
+                await here.wait_for_subscribers()
+            for _ in range(20):
+                await work(here)
+            peers[0].send_signal(signal.SIGSTOP)
+            with anyio.move_on_after(0.3):
+                while True:
+                    await work(here)
+            raise ArithmeticError
+
+    with anyio.fail_after(15), pytest.raises(ArithmeticError):
+        await block()
+    peers[0].kill()
+    await until(lambda: len(live_resources()) == before)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import re
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Any
 
@@ -9,6 +11,7 @@ import anyio
 import pytest
 
 import aiofabric
+from aiofabric.debugging import debug
 from aiofabric.pipeline import Publish, Pull, Push, Subscribe, watch
 from aiofabric.testing import live_resources
 from tests.fixtures.providers import HOST
@@ -79,3 +82,38 @@ async def test_a_listener_of_another_kind_is_no_end_of_a_pipeline(provider: str)
         with pytest.raises(ValueError, match="no end of a pipeline listens at"):
             await anext(reports_of(listener, provider))
         tasks.cancel_scope.cancel()
+
+
+async def test_debug_tells_how_long_a_consumer_keeps_large_items(provider: str) -> None:
+    def lines(pattern: str) -> list[str]:
+        out = io.StringIO()
+        debug(out)
+        return re.findall(pattern, out.getvalue())
+
+    async with Pull(listen=(HOST, 0), provider=provider) as pull, Push(pull.address, provider=provider) as push:
+        for _ in range(3):
+            await push.push(bytes(1 << 20))
+        items = [await pull.pull() for _ in range(2)]
+        await until(lambda: pull.statistics().queued == 1)
+        assert lines(r"a consumer; (\d+) items were sent") == ["3"]
+        assert lines(r"a producer; (\d+) of its items are here") == ["3"]
+        assert lines(r"(\d+) large items are in use: 2097152 bytes, the oldest for \d+\.\d s") == ["2"]
+        for item in items:
+            item.ack()
+        assert not lines("are in use")
+        (await pull.pull()).ack()
+
+
+async def test_debug_tells_what_waits_for_a_subscriber(provider: str) -> None:
+    out = io.StringIO()
+    async with (
+        Publish(listen=(HOST, 0), provider=provider, queue=2) as publish,
+        Subscribe(publish.address, "t", provider=provider, window=1) as subscribe,
+    ):
+        await publish.wait_for_subscribers()
+        for _ in range(5):
+            await publish.publish("t", b"x")
+        debug(out)
+        for _ in range(3):
+            (await subscribe.pull()).ack()
+    assert "a subscriber; 1 publications are not acknowledged, 2 publications wait, 2 were dropped" in out.getvalue()

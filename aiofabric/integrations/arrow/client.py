@@ -21,12 +21,11 @@ from aiofabric import (
     connect,
 )
 
-from .connection import StreamHello, add_peer, must_ask, readable_region, tagged_endpoint
+from .connection import StreamHello, add_peer, any_type, must_ask, readable_region, tagged_endpoint
 from .decoding import StreamDecoder, check_values
 from .metadata import ArrowProtocolError, MessageKind
 from .protocol import (
     ADDRESSES,
-    ANY_TYPE,
     MOST_FREED,
     PACKED,
     PREFIX,
@@ -214,16 +213,30 @@ class ArrowStream:
             raise
         try:
             self._stack.push_async_callback(connection.aclose)
-            self._tagged = tagged = await self._stack.enter_async_context(tagged_endpoint(connection))
-            await connection.send(StreamHello.of(tagged, nonce=self._secret).pack())
-            theirs = StreamHello.unpack(bytes(await connection.recv()))
-            self._peer = await add_peer(tagged, theirs, connection)
-            self._virtual = theirs.virtual
+            await self._meet()
             self._secret ^= uri.handle or 0
-            await self._while_connected([partial(tagged.send_tagged, uri.ticket, uri.want_data, to=self._peer)])
+            await self._while_connected([partial(self._tagged.send_tagged, uri.ticket, uri.want_data, to=self._peer)])
         except BaseException as error:
             await self._break(error)
             raise
+
+    async def _meet(self) -> None:
+        """Open an endpoint for tagged messages that reaches the server's; see `connection`."""
+        async with AsyncExitStack() as stack:
+            hello = await self._introduce(stack)
+            theirs = StreamHello.unpack(bytes(await self._connection.recv()))
+            if theirs.asks_again(hello):
+                await stack.aclose()
+                await self._introduce(stack, theirs)
+            self._peer = await add_peer(self._tagged, theirs, self._connection)
+            self._virtual = theirs.virtual
+            self._stack.push_async_exit(stack.pop_all())
+
+    async def _introduce(self, stack: AsyncExitStack, theirs: StreamHello | None = None) -> StreamHello:
+        self._tagged = await stack.enter_async_context(tagged_endpoint(self._connection, theirs))
+        hello = StreamHello.of(self._tagged, nonce=self._secret)
+        await self._connection.send(hello.pack())
+        return hello
 
     def _abort(self) -> None:
         if hasattr(self, "_connection"):
@@ -375,7 +388,8 @@ class ArrowStream:
         """
         if not self._strict:
             try:
-                return await self._tagged.recv_tagged_into(view, sequence, ignore=ANY_TYPE, source=self._peer)
+                ignore = any_type(self._tagged)
+                return await self._tagged.recv_tagged_into(view, sequence, ignore=ignore, source=self._peer)
             except NotSupportedError:
                 self._strict = True
         likely = PACKED if self._uri.free_data is None else ADDRESSES

@@ -5,9 +5,13 @@ names its endpoint for tagged messages, because libfabric's connected endpoints 
 
     bytes 0-7    b"arrow-1" and a zero
     byte  8      from the server: 1 if addresses are virtual ones, 0 if they count from the start of a buffer
-    byte  9      the generation of libfabric, such as 2: tagged messages of different ones do not reach each other
+    byte  9      the generation of libfabric, such as 2
     bytes 10-17  from the client: a random number, from which keys follow
     then         the provider of the endpoint, a zero, and its address as libfabric has it
+
+Tagged messages of libfabric 1.x and 2.x reach each other only over rxm, which is what 1.x has over tcp. If the server's
+message says that it is of rxm, and of another generation (or provider) than the client's, the client opens another
+endpoint of rxm, and sends its message again.
 """
 
 from __future__ import annotations
@@ -40,13 +44,23 @@ from aiofabric import (
 from aiofabric.features import quirks
 
 from .metadata import ArrowProtocolError
+from .protocol import ANY_TYPE
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from aiofabric import Info, MessageEndpoint, Peer, RdmEndpoint
 
-__all__ = ["MOST_HELLO", "StreamHello", "add_peer", "key_of", "must_ask", "readable_region", "tagged_endpoint"]
+__all__ = [
+    "MOST_HELLO",
+    "StreamHello",
+    "add_peer",
+    "any_type",
+    "key_of",
+    "must_ask",
+    "readable_region",
+    "tagged_endpoint",
+]
 
 _START: Final = struct.Struct("<8sBBQ")
 _MAGIC: Final = b"arrow-1\0"
@@ -54,6 +68,10 @@ MOST_HELLO: Final = 1024
 """Bytes of the longest first message."""
 
 _CAPS: Final = Caps.MSG | Caps.TAGGED | Caps.SOURCE | Caps.DIRECTED_RECV
+_FOR_OTHERS: Final = Caps.COLLECTIVE
+"""With this, rxm of 1.x over tcp sends small tagged messages in its own form. Otherwise it sends them in a form of tcp
+(rxm_msg.c, rxm_use_msg_tsend; rxm_domain.c, rxm_config_dyn_rbuf), which rxm of 2.x drops as unknown.
+"""
 
 
 class StreamHello(NamedTuple):
@@ -70,6 +88,11 @@ class StreamHello(NamedTuple):
         """The first message of a side that has this endpoint."""
         generation = library_version().major
         return cls(endpoint.info.fabric_attr.prov_name, endpoint.local_address.raw, nonce, virtual, generation)
+
+    def asks_again(self, client: StreamHello) -> bool:
+        """Whether this message of a server asks the client for another endpoint, and another message."""
+        differ = (self.provider, self.generation) != (client.provider, client.generation)
+        return differ and _is_rxm(self.provider)
 
     def pack(self) -> bytes:
         """The message."""
@@ -90,8 +113,8 @@ class StreamHello(NamedTuple):
 
 
 @asynccontextmanager
-async def tagged_endpoint(connection: MessageEndpoint, provider: str | None = None) -> AsyncIterator[RdmEndpoint]:
-    """An endpoint for tagged messages, in the network of a connection.
+async def tagged_endpoint(connection: MessageEndpoint, theirs: StreamHello | None = None) -> AsyncIterator[RdmEndpoint]:
+    """An endpoint for tagged messages, in the network of a connection. ``theirs``: the peer's message, if it has come.
 
     Raises: NoProviderError, FabricError.
     """
@@ -99,8 +122,12 @@ async def tagged_endpoint(connection: MessageEndpoint, provider: str | None = No
     host = None
     if own.addr_format is not AddressFormat.ADDR_STR and connection.local_address is not None:
         host = connection.local_address.host
-    name = provider or own.fabric_attr.prov_name
-    info = await anyio.to_thread.run_sync(_registering, name, host)
+    name, caps = own.fabric_attr.prov_name, _CAPS
+    if theirs is not None:
+        name = theirs.provider
+        if theirs.generation != library_version().major:
+            caps |= _FOR_OTHERS
+    info = await anyio.to_thread.run_sync(_registering, name, host, caps)
     if info is None:
         opening = open_endpoint(EndpointType.RDM, host, provider=name, caps=_CAPS, recv_size=None)
     else:
@@ -109,7 +136,7 @@ async def tagged_endpoint(connection: MessageEndpoint, provider: str | None = No
         yield endpoint
 
 
-def _registering(provider: str, host: str | None) -> Info | None:
+def _registering(provider: str, host: str | None, caps: Caps) -> Info | None:
     """The offer of rxm with FI_MR_LOCAL: aiofabric registers the memory of large messages then. None if it is not rxm.
 
     Otherwise rxm does, and if the peer dies, it deregisters nothing (rxm_cq.c, rxm_handle_comp_error): the domain then
@@ -117,8 +144,8 @@ def _registering(provider: str, host: str | None) -> Info | None:
     """
     kind, fabric = EpAttr(type=EndpointType.RDM), FabricAttr(prov_name=provider)
     flags = GetInfoFlags(0) if host is None else GetInfoFlags.SOURCE
-    info = getinfo(host, hints=Hints(caps=_CAPS, ep_attr=kind, fabric_attr=fabric), flags=flags)[0]
-    if "ofi_rxm" not in info.fabric_attr.prov_name:
+    info = getinfo(host, hints=Hints(caps=caps, ep_attr=kind, fabric_attr=fabric), flags=flags)[0]
+    if not _is_rxm(info.fabric_attr.prov_name):
         return None
     mode = info.domain_attr.mr_mode | MrMode.LOCAL
     return info.replace(domain_attr=replace(info.domain_attr, mr_mode=mode))
@@ -129,16 +156,26 @@ def must_ask(endpoint: RdmEndpoint) -> bool:
     return bool(quirks(endpoint.info) & (Quirk.LATE_RECEIVE_CRASHES | Quirk.CUT_MESSAGE_CRASHES))
 
 
+def any_type(endpoint: RdmEndpoint) -> int:
+    """The bits of a body's tag that a receive ignores. Collective operations use the highest bit of tags."""
+    return ANY_TYPE & (1 << 63) - 1 if Caps.COLLECTIVE in endpoint.info.caps else ANY_TYPE
+
+
+def _is_rxm(provider: str) -> bool:
+    return "ofi_rxm" in provider.split(";")
+
+
 async def add_peer(endpoint: RdmEndpoint, hello: StreamHello, connection: MessageEndpoint) -> Peer:
     """The peer's endpoint for tagged messages, which must be of the same provider and library, and at the peer's host.
 
     Raises: ArrowProtocolError: it is not.
     """
-    own = endpoint.info.fabric_attr.prov_name, library_version().major
-    if (hello.provider, hello.generation) != own:
+    provider, generation = endpoint.info.fabric_attr.prov_name, library_version().major
+    if hello.provider != provider or not (hello.generation == generation or _is_rxm(provider)):
         raise ArrowProtocolError(
             f"the peer has tagged messages of {hello.provider}, libfabric {hello.generation}, and this side those of "
-            f"{own[0]}, libfabric {own[1]}: both sides need one provider and one generation of libfabric"
+            f"{provider}, libfabric {generation}: both sides need one provider and, if it is not rxm, one generation "
+            "of libfabric"
         )
     try:
         there = Address(endpoint.local_address.format, hello.address)

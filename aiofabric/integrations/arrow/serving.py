@@ -91,9 +91,8 @@ class ServedStream:
         """Until the client leaves. A client that breaks the protocol, and a failure of the stream, end only this."""
         connection = self._connection
         try:
-            with anyio.fail_after(_HELLO_TIMEOUT):
-                theirs = StreamHello.unpack(bytes(await connection.recv()))
-            async with tagged_endpoint(connection, theirs.provider) as self._tagged:
+            theirs = await self._hello()
+            async with tagged_endpoint(connection, theirs) as self._tagged:
                 try:
                     await self._answer(theirs)
                     await self._until_it_leaves()
@@ -119,7 +118,13 @@ class ServedStream:
             self._exposed = ExposedBuffers(connection, secret)
         hello = StreamHello.of(self._tagged, virtual=is_virtual(connection.info))
         await connection.send(hello.pack())
+        if hello.asks_again(theirs):
+            theirs = await self._hello()
         self._peer = await add_peer(self._tagged, theirs, connection)
+
+    async def _hello(self) -> StreamHello:
+        with anyio.fail_after(_HELLO_TIMEOUT):
+            return StreamHello.unpack(bytes(await self._connection.recv()))
 
     async def _close(self) -> None:
         # The client ends its reads before the memory is closed: a late read would break its connection, and over rxm

@@ -56,7 +56,8 @@ class Published:
 class Subscription:
     """The wishes of one subscriber, the publications that it was sent, and those that wait.
 
-    ``send`` is called with each publication that the subscriber has room for; ``disconnect``, when it is too slow and
+    ``send`` is called with each publication that the subscriber has room for, and returns False if it cannot be sent to
+    this subscriber, which it is dropped for; ``disconnect``, when it is too slow and
     its policy is DISCONNECT: then it gets no more, and what waited for it was dropped.
     """
 
@@ -76,7 +77,7 @@ class Subscription:
         "when_slow",
     )
 
-    def __init__(self, hello: Hello, send: Callable[[Published], Any], disconnect: Callable[[], Any]) -> None:
+    def __init__(self, hello: Hello, send: Callable[[Published], bool], disconnect: Callable[[], Any]) -> None:
         self._window = self.items_left = hello.window
         self._bytes_left = hello.window_bytes
         self._most_cost = hello.max_item_size + ITEM_COST
@@ -105,13 +106,19 @@ class Subscription:
             return self.items_left > 0
         return self.items_left == self._window  # larger than its window: alone
 
-    def out(self, published: Published) -> None:
-        """Send, and keep the place until it is acknowledged."""
-        self._sent[self.place] = published.cost, None if published.small else published
-        self.place += 1
+    def out(self, published: Published) -> bool:
+        """Send, and keep the place until it is acknowledged. False if it cannot be sent to this subscriber."""
+        place = self.place
+        self._sent[place] = published.cost, None if published.small else published
+        self.place = place + 1
         self.items_left -= 1
         self._bytes_left -= published.cost
-        self.send(published)
+        if self.send(published) or self._sent.pop(place, None) is None:  # it may have left meanwhile
+            return True
+        self.place = place
+        self.items_left += 1
+        self._bytes_left += published.cost
+        return False
 
     def takes(self, published: Published) -> bool:
         """Whether the subscriber takes publications of this size at all."""
@@ -254,7 +261,7 @@ class Publishing:
             return
         published.holders += 1
         if not subscription.queue and subscription.has_credit(published.cost):
-            subscription.out(published)
+            self._out(subscription, published)
             return
         policy = subscription.when_slow
         if (
@@ -276,6 +283,11 @@ class Publishing:
             ):
                 self._dropped(subscription)
                 self._release(subscription.next())
+
+    def _out(self, subscription: Subscription, published: Published) -> None:
+        if not subscription.out(published):
+            self._dropped(subscription)
+            self._release(published)
 
     def _end(self, subscription: Subscription) -> None:
         """Nothing more is sent to a subscriber. It may still read what it was sent, until it leaves."""
@@ -316,7 +328,7 @@ class Publishing:
             self._release(published)
         queue = subscription.queue
         while queue and subscription.has_credit(next(iter(queue.values())).cost):
-            subscription.out(subscription.next())
+            self._out(subscription, subscription.next())
         self.room()
 
     def read(self, subscription: Subscription, place: int) -> None:

@@ -17,7 +17,7 @@ from ...transport.connected.closing import abort_when_drained
 from ..protocol.frames import HEADER, ProtocolError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from ...cq.loops.drivers import Driver
     from ...memory import MemoryRegion
@@ -55,13 +55,16 @@ def send_gathered(driver: Driver) -> None:
 
 
 class PipelineConnection:
-    """Owns ``endpoint``. ``on_frame(kind, frame)`` gets each frame; ``on_end(error)`` is called once."""
+    """Owns ``endpoint``. ``on_frame(kind, frame)`` gets each frame; ``on_end(error)`` is called once. ``notes()``:
+    lines for `aiofabric.debug`.
+    """
 
     def __init__(
         self,
         endpoint: MessageEndpoint,
         on_frame: Callable[[int, memoryview], object],
         on_end: Callable[[BaseException], object],
+        notes: Callable[[], Iterable[str]],
     ) -> None:
         self.endpoint = endpoint
         self.ended = False
@@ -72,6 +75,7 @@ class PipelineConnection:
         self._on_end = on_end
         handle: Any = endpoint._handle
         handle.what = "pipeline connection"  # in the texts of errors
+        handle.notes = notes
         self.source = handle.source
         self.source.interest += 1  # a queue without a descriptor must be polled
         self._gathering = False

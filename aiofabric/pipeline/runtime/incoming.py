@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import deque
 from threading import get_ident
+from time import monotonic
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import anyio
@@ -30,7 +31,7 @@ from .connection import RECV_SIZE, PipelineConnection
 from .item import Item
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Sequence
+    from collections.abc import Callable, Generator, Iterator, Sequence
 
     from ...transport.connected.endpoint import MessageEndpoint
     from ..protocol.frames import LargeItem, SmallItems
@@ -68,8 +69,10 @@ class Incoming:
         self.memory = owner.memory
         self.at_least_once = hello.at_least_once
         self.receipts = Receipts(owner.hello)
-        self.connection = PipelineConnection(endpoint, self._arrived, self._connection_ended)
+        self.connection = PipelineConnection(endpoint, self._arrived, self._connection_ended, self._notes)
         self.connection.gathered = self.send_acks
+        self.lent: dict[int, tuple[float, int]] = {}  # by place: large items that were pulled, since when, and bytes
+        self._read: list[int] = []  # places of large items that were read, of which the producer was not told
         self._pending: deque[Pending] = deque()  # in order: a large item that is being read, and what follows it
         self._over = anyio.Event()
         self.finished = False
@@ -80,6 +83,12 @@ class Incoming:
 
     def close(self) -> None:
         self.connection.end(anyio.ClosedResourceError("this consumer was closed"))
+
+    def _notes(self) -> Iterator[str]:
+        yield f"a producer; {self.receipts.items_out} of its items are here and not acknowledged"
+        if lent := list(self.lent.values()):
+            seconds, size = monotonic() - min(since for since, _ in lent), sum(size for _, size in lent)
+            yield f"{len(lent)} large items are in use: {size} bytes, the oldest for {seconds:.1f} s"
 
     # -- frames
 
@@ -136,14 +145,18 @@ class Incoming:
         else:
             self.owner.came(entry)
 
-    def was_read(self, pending: Pending, item: Item) -> None:
-        """A large item is there: the program gets it, after those that came before, and what waits behind it."""
+    def was_read(self, pending: Pending, item: Item, place: int) -> None:
+        """A large item is there: the program gets it, after those that came before, and what waits behind it. The
+        producer is told at the end of the iteration, if the item is not acknowledged before: most are.
+        """
         pending.entry = item
+        self._read.append(place)
         while self._pending and (entry := self._pending[0].entry) is not None:
             self._pending.popleft()
             self.owner.came(entry)
         if not self._pending:
             self.all_ready()
+        self.connection.gather()
 
     # -- acknowledgements
 
@@ -160,8 +173,14 @@ class Incoming:
             self.connection.gather()
 
     def send_acks(self) -> None:
+        """Tell the producer what was acknowledged, and what else was read."""
+        read, self._read = self._read, []
         if self.receipts.unsent:
-            self.connection.send(encode_ack(self.receipts.take()))
+            acknowledged = self.receipts.take()
+            read = [place for place in read if not any(start <= place < end for start, end in acknowledged)]
+            self.connection.send(encode_ack(acknowledged))
+        for place in read:
+            self.connection.send(encode_signal(READ, place))
 
     # -- the end
 
@@ -232,8 +251,7 @@ class LargeRead:
         if incoming.connection.ended:  # another consumer gets it
             item._end_of_scope(incoming)
             return
-        incoming.connection.send(encode_signal(READ, self._place))
-        incoming.was_read(self._pending, item)
+        incoming.was_read(self._pending, item, self._place)
 
     def _read_next(self) -> bool:
         """Whether a read was left to begin."""

@@ -85,6 +85,7 @@ class Intake:
         entry = self.queue[0]
         if isinstance(entry, Item):
             self.queue.popleft()
+            entry._pulled()
             return entry
         item = entry.next_item()
         if not entry.left:

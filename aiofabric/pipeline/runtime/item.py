@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from time import monotonic
 from typing import TYPE_CHECKING, Any, Protocol, Self, overload
 
 from anyio import ClosedResourceError
@@ -22,6 +23,7 @@ class Origin(Protocol):
 
     id: bytes
     memory: LentMemory
+    lent: dict[int, tuple[float, int]]
     at_least_once: bool
 
     def ack(self, place: int, cost: int, items: int = 1) -> None: ...
@@ -132,6 +134,11 @@ class Item(Scope):
         """The parts are in memory that is used again after the scope."""
         self._memory = memory
 
+    def _pulled(self) -> None:
+        """The program has it: `aiofabric.debug` shows how long it keeps the memory."""
+        if self._memory is not None:
+            self._from().lent[self._place] = monotonic(), len(self._memory)
+
     def _as_items(self) -> Items:
         """The same as `Items`, copied; this object is not used any more."""
         origin = self._from()
@@ -142,6 +149,7 @@ class Item(Scope):
     def _end_of_scope(self, origin: Origin) -> None:
         memory, self._memory = self._memory, None
         if memory is not None:
+            origin.lent.pop(self._place, None)
             origin.memory.give_back(memory, self.parts)
 
     def __len__(self) -> int:

@@ -10,9 +10,9 @@ from typing import Any, Final, Literal
 
 from ...arguments import check_count, check_type
 
-__all__ = ["DEFAULT_QUEUE", "Input", "Kind", "OnError", "Stage", "named", "stages_of"]
+__all__ = ["Input", "Kind", "OnError", "Stage", "named", "stages_of"]
 
-DEFAULT_QUEUE: Final = 32
+_QUEUE: Final = 32
 """Values that may wait in front of a stage, for each of its workers."""
 
 OnError = Literal["fail", "skip"] | Callable[[Any, Exception], Awaitable[object] | object]
@@ -54,7 +54,7 @@ class Stage:
     ordered: bool = True
     on_error: OnError = "fail"
     process: bool = False
-    queue: int = DEFAULT_QUEUE
+    queue: int = _QUEUE
     size: int = 0
     step: int = 0
     seconds: float | None = None

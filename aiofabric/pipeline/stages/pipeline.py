@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any, Literal, Self, Unpack
 from ...arguments import check_count, check_number, check_type
 from ...transport.opening.keywords import stream_options
 from .drawing import mermaid, svg
-from .graph import DEFAULT_QUEUE, Input, Kind, OnError, Stage
+from .graph import Input, Kind, OnError, Stage
+from .keywords import OrderKeywords, StageKeywords, check_keywords
 from .plan import planned
 from .processes.dask_actor import check_client
 from .run import Run
@@ -18,7 +19,7 @@ from .run import Run
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ...transport.opening.keywords import StreamKeywords
+    from .keywords import RunKeywords
     from .plan import Node
     from .totals import Totals
 
@@ -56,67 +57,34 @@ class Pipeline:
         object.__setattr__(self, "_ends", (Input(stage),))
         object.__setattr__(self, "_sinks", ())
 
-    def map(
-        self,
-        function: Callable[[Any], Any],
-        *,
-        workers: int = 1,
-        ordered: bool = True,
-        on_error: OnError = "fail",
-        process: bool = False,
-        queue: int = DEFAULT_QUEUE,
-        name: str | None = None,
-    ) -> Pipeline:
+    def map(self, function: Callable[[Any], Any], **options: Unpack[OrderKeywords]) -> Pipeline:
         """Give what the function returns for each value.
 
         Args:
             function: async, or a plain function that is quick. A plain one that takes long blocks the event loop of its
                 process: use ``process=True``.
-            workers: values that are handled at the same time: by tasks, or by processes.
-            ordered: whether results keep the order of the values; without it, a slow value delays no other.
-            on_error: ``"fail"``: an exception ends the pipeline, with a `StageError`. ``"skip"``: the value is logged
-                (as a warning) and counted. A function, async or plain: it is called with the value and the exception,
-                in the process of the stage. A result that cannot be sent to another process is such an exception.
-            process: whether the workers are processes.
-            queue: values that may wait in front of the stage, for each worker.
+            workers: values that are handled at the same time: by tasks, or by processes (1).
+            ordered: whether results keep the order of the values (True); without it, a slow value delays no other.
+            on_error: ``"fail"`` (the default): an exception ends the pipeline, with a `StageError`. ``"skip"``: the
+                value is logged (as a warning) and counted. A function, async or plain: it is called with the value and
+                the exception, in the process of the stage. A result that cannot be sent to another process is such an
+                exception.
+            process: whether the workers are processes (False).
+            queue: values that may wait in front of the stage, for each worker (32).
             name: in totals and errors; by default the function's.
         """
-        options = {"workers": workers, "ordered": ordered, "on_error": on_error, "process": process, "queue": queue}
-        return self._then(Kind.MAP, function, name, **options)
+        return self._stage(Kind.MAP, function, options, OrderKeywords)
 
-    def flat_map(
-        self,
-        function: Callable[[Any], Any],
-        *,
-        workers: int = 1,
-        ordered: bool = True,
-        on_error: OnError = "fail",
-        process: bool = False,
-        queue: int = DEFAULT_QUEUE,
-        name: str | None = None,
-    ) -> Pipeline:
+    def flat_map(self, function: Callable[[Any], Any], **options: Unpack[OrderKeywords]) -> Pipeline:
         """Give each value of what the function returns: an async generator, a generator, or any iterable.
 
-        With several worker processes the order is not kept: say ``ordered=False``. The other arguments are those of
-        `map`.
+        With several worker processes the order is not kept: say ``ordered=False``. The options are those of `map`.
         """
-        options = {"workers": workers, "ordered": ordered, "on_error": on_error, "process": process, "queue": queue}
-        return self._then(Kind.FLAT_MAP, function, name, **options)
+        return self._stage(Kind.FLAT_MAP, function, options, OrderKeywords)
 
-    def filter(
-        self,
-        function: Callable[[Any], Any],
-        *,
-        workers: int = 1,
-        ordered: bool = True,
-        on_error: OnError = "fail",
-        process: bool = False,
-        queue: int = DEFAULT_QUEUE,
-        name: str | None = None,
-    ) -> Pipeline:
-        """Give the values for which the function returns true. The arguments are those of `map`."""
-        options = {"workers": workers, "ordered": ordered, "on_error": on_error, "process": process, "queue": queue}
-        return self._then(Kind.FILTER, function, name, **options)
+    def filter(self, function: Callable[[Any], Any], **options: Unpack[OrderKeywords]) -> Pipeline:
+        """Give the values for which the function returns true. The options are those of `map`."""
+        return self._stage(Kind.FILTER, function, options, OrderKeywords)
 
     def batch(self, size: int, *, seconds: float | None = None, name: str | None = None) -> Pipeline:
         """Give lists of ``size`` values. The last one may be shorter, and one whose first value is older than
@@ -173,59 +141,28 @@ class Pipeline:
         first, *others = made
         return first.merge(*others)
 
-    def sink(
-        self,
-        function: Callable[[Any], Any],
-        *,
-        workers: int = 1,
-        on_error: OnError = "fail",
-        process: bool = False,
-        queue: int = DEFAULT_QUEUE,
-        name: str | None = None,
-    ) -> Pipeline:
-        """Call the function with each value; it is the end. The arguments are those of `map`."""
-        options = {"workers": workers, "ordered": False, "on_error": on_error, "process": process, "queue": queue}
-        ended = self._then(Kind.SINK, function, name, **options)
+    def sink(self, function: Callable[[Any], Any], **options: Unpack[StageKeywords]) -> Pipeline:
+        """Call the function with each value; it is the end. The options are those of `map`, without
+        ``ordered``."""
+        ended = self._stage(Kind.SINK, function, options, StageKeywords, ordered=False)
         return self._with((), (*self._sinks, *ended._ends))
 
     # -- running
 
-    def start(
-        self,
-        *,
-        processes: bool = False,
-        workers: Mapping[str, int] | None = None,
-        restarts: int = 3,
-        host: str = "127.0.0.1",
-        provider: str | None = None,
-        **options: Unpack[StreamKeywords],
-    ) -> Run:
+    def start(self, **options: Unpack[RunKeywords]) -> Run:
         """A run of this pipeline: ``async with pipeline.start() as run:``. The block's end waits for the run's.
 
         Args:
-            processes: whether every stage works in processes of its own.
+            processes: whether every stage works in processes of its own (False).
             workers: numbers of workers by the names of stages, instead of those in the graph.
-            restarts: how often each worker process may be started again after it has died.
-            host: the address of this machine at which processes listen for each other.
+            restarts: how often each worker process may be started again after it has died (3).
+            host: the address of this machine at which processes listen for each other (127.0.0.1).
             provider: by name, such as ``"tcp"`` or ``"shm"``.
             options: of the connections, such as ``heartbeat=``; see `EndpointOptions`.
         """
-        stream_options("Pipeline.start", dict(options))
-        check_number("restarts", restarts, 32)
-        nodes = self._planned(processes, workers)
-        return Run(nodes, host=host, restarts=restarts, options={**options, "provider": provider})
+        return self._started("start", options)
 
-    def on(
-        self,
-        client: Any,
-        *,
-        processes: bool = True,
-        workers: Mapping[str, int] | None = None,
-        restarts: int = 3,
-        host: str = "127.0.0.1",
-        provider: str | None = None,
-        **options: Unpack[StreamKeywords],
-    ) -> Run:
+    def on(self, client: Any, **options: Unpack[RunKeywords]) -> Run:
         """A run whose workers are actors of a Dask cluster: ``async with pipeline.on(client) as run:``.
 
         Dask places each worker of each stage, shows it, and keeps its memory; a worker that leaves is replaced. Values
@@ -233,35 +170,22 @@ class Pipeline:
 
         Args:
             client: ``await distributed.Client(address, asynchronous=True)``.
-            processes: whether every stage works on the cluster; False: those with ``process=True``.
+            processes: whether every stage works on the cluster (True); False: those with ``process=True``.
             host: the address of this machine at which its stages listen for the cluster, if there are any.
             workers, restarts, provider, options: as for `start`.
         """
         check_client(client)
-        stream_options("Pipeline.on", dict(options))
-        check_number("restarts", restarts, 32)
-        nodes = self._planned(processes, workers)
-        return Run(nodes, host=host, restarts=restarts, options={**options, "provider": provider}, client=client)
+        return self._started("on", {"processes": True, **options}, client)
 
-    async def run(
-        self,
-        *,
-        processes: bool = False,
-        workers: Mapping[str, int] | None = None,
-        restarts: int = 3,
-        host: str = "127.0.0.1",
-        provider: str | None = None,
-        **options: Unpack[StreamKeywords],
-    ) -> Totals:
-        """Run this pipeline to its end, and return its totals. The arguments are those of `start`.
+    async def run(self, **options: Unpack[RunKeywords]) -> Totals:
+        """Run this pipeline to its end, and return its totals. The options are those of `start`.
 
         Cancelling ends all stages and processes at once. Values that are on their way are lost.
 
         Raises:
             StageError: a stage has failed. Its cause is the function's exception.
         """
-        arguments: Any = {"restarts": restarts, "host": host, "provider": provider, **options}
-        async with self.start(processes=processes, workers=workers, **arguments) as run:
+        async with self._started("run", options) as run:
             pass
         return run.totals()
 
@@ -285,12 +209,29 @@ class Pipeline:
         nodes = self._planned(processes, workers)
         return (mermaid if form == "mermaid" else svg)(nodes, totals)
 
+    def _started(self, method: str, options: RunKeywords, client: Any = None) -> Run:
+        connections: dict[str, Any] = {**options}
+        processes, workers = connections.pop("processes", False), connections.pop("workers", None)
+        restarts, host = connections.pop("restarts", 3), connections.pop("host", "127.0.0.1")
+        provider = connections.pop("provider", None)
+        stream_options(f"Pipeline.{method}", connections)
+        check_number("restarts", restarts, 32)
+        nodes = self._planned(processes, workers)
+        return Run(nodes, host=host, restarts=restarts, options={**connections, "provider": provider}, client=client)
+
     def _planned(self, processes: bool, workers: Mapping[str, int] | None) -> list[Node]:
         if workers is not None and not isinstance(workers, Mapping):
             raise TypeError(f"workers must be a dict of numbers by the names of stages, not {workers!r:.100}")
         return planned((*self._sinks, *self._ends), workers or {}, processes=_flag("processes", processes))
 
     # -- building
+
+    def _stage(
+        self, kind: Kind, function: Any, options: Mapping[str, Any], known: type[StageKeywords], **fixed: Any
+    ) -> Pipeline:
+        check_keywords(kind.value, options, known)
+        chosen: dict[str, Any] = {**options, **fixed}
+        return self._then(kind, function, chosen.pop("name", None), **chosen)
 
     def _then(self, kind: Kind, function: Any, name: str | None, **options: Any) -> Pipeline:
         if not self._ends:

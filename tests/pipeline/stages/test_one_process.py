@@ -317,6 +317,12 @@ MISTAKES: list[tuple[Any, type[Exception], str]] = [
     (lambda: Pipeline([]).route(f.letter, {}), ValueError, "at least one branch"),
     (lambda: Pipeline([]).route(f.letter, {"a": lambda _: 5}), TypeError, "a branch"),  # type: ignore[dict-item,return-value]
     (lambda: Pipeline([]).merge(5), TypeError, "merge"),  # type: ignore[arg-type]
+    (
+        lambda: Pipeline([]).map(f.add_one, wokers=2),  # type: ignore[call-arg]
+        TypeError,
+        r"map\(\) has no option 'wokers'; its options are workers, .*ordered",
+    ),
+    (lambda: Pipeline([]).sink(f.add_one, ordered=True), TypeError, r"sink\(\) has no option 'ordered'"),  # type: ignore[call-arg]
     (lambda: Pipeline([]).start(hartbeat=1), TypeError, "hartbeat"),  # type: ignore[call-arg]
     (lambda: Pipeline([]).start(processes=1), TypeError, "processes"),  # type: ignore[arg-type]
     (
