@@ -142,7 +142,7 @@ class Pipeline(RuleBasedStateMachine):
 
 
 class PipelineAtMostOnce(Pipeline):
-    """What a consumer had when it left is lost, and counted; nothing comes twice."""
+    """The items of a consumer that left are lost, and counted; none comes twice."""
 
     at_least_once = False
 

@@ -197,7 +197,7 @@ async def publish_for_ever(parent: Parent, port: int, provider: str) -> None:
 
 
 async def test_killed_publishers_end_nothing_else(child: Start, provider: str) -> None:
-    """What each of them published is intact and in order, and the next one is heard."""
+    """All publications of each that arrive are intact and in order, and those of the next one arrive."""
     before = len(live_resources())
     async with Subscribe(topics="t", listen=(OWN_HOST, 0), provider=provider, publishers=None) as subscribe:
         port = subscribe.address.port
