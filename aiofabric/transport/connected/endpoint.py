@@ -130,9 +130,9 @@ class MessageEndpoint(Aliases, Messages, RemoteWrites, Rma, Atomic, Triggered):
             handle.lost_because(handshake.loss)
             handle.peer_gone()
 
-        handshake.gone = gone
+        handshake.gone = handle.peer_gone
         if Quirk.DEVICE_ANSWERS in handle.known:
-            handshake.limit = _ANSWER
+            handshake.gone, handshake.limit = gone, _ANSWER
         handle.on_end = self._handshake.peer_ended
         handle.on_release = released
         try:
