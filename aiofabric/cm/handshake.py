@@ -209,9 +209,9 @@ class Handshake(Stage):
         self._source.touch_events()
         driver, forget = self._source.driver, None
         self._waiter = driver.create_waiter()
-        self._source.interest += 1
         if self.limit is not None:
             forget = driver.call_later(self.limit, self._give_up)
+        self._source.interest += 1
         try:
             await self._waiter
         finally:
@@ -224,6 +224,7 @@ class Handshake(Stage):
 
     def _give_up(self) -> None:
         detail = f"The provider has not answered for {self.limit:g} seconds"
+        self._forget()  # an event that comes later changes nothing
         self.wait_failed(FabricTimeoutError(constants.FI_ETIMEDOUT, "fi_connect", peer=self.peer, detail=detail))
 
     def event(self, event: Event) -> None:

@@ -11,10 +11,10 @@ import logging
 from collections import deque
 from typing import TYPE_CHECKING, Any, Protocol
 
-from anyio import move_on_after
+from anyio import ClosedResourceError, move_on_after
 
 from .._core import SubmissionCore, Transfer
-from ..errors import check, from_errno
+from ..errors import FabricConnectionError, check, from_errno
 from .operation import ABANDONED, CANCELLING, FINISHED, POSTED, QUEUED
 
 if TYPE_CHECKING:
@@ -96,6 +96,11 @@ class SubmissionQueue(SubmissionCore):
         error = self.owner.explain(transfer, entry)
         self.retire(transfer)
         transfer.finish(error)
+        if transfer.unawaited and not isinstance(error, (FabricConnectionError, ClosedResourceError)):
+            _log.warning(
+                "a message of %d bytes to %s was lost after its send had returned: %s",
+                transfer.length, self.name, error,
+            )  # fmt: skip
 
     def consumed(self, transfer: Transfer) -> None:
         """A peer's write consumed the receive (FI_RX_CQ_DATA): post it again, with the same slot."""

@@ -74,7 +74,8 @@ class Route(SubmissionQueue):
             pieces = 0  # so `post` checks each message
         thread_check, inject_size = handle.thread_check, handle.inject_size if handle.injects else -1
         # A send over a connection fails only if the connection ends, so nothing is lost if no task waits for it.
-        copies = 0 if handle.info.ep_attr.type != EndpointType.MSG or handle.regions.local_required else _COPIED
+        is_plain = type(self).post is Route.post and not handle.regions.local_required
+        copies = _COPIED if is_plain and handle.info.ep_attr.type == EndpointType.MSG else 0
         self._send_here(
             address_of(self.fid), thread_check, peer, inject_size, self.direct, handle.longest, pieces, copies
         )

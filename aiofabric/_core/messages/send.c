@@ -21,8 +21,8 @@ static PyObject *name_yield_to_loop, *name_post;
 
 /*
  * A message of up to `copies` bytes is copied, and the task goes on without waiting for the completion. So a task that
- * sends many of them leaves them in the socket together, and a pass reads their completions together. This much of
- * each endpoint's memory may be copies that have no completion yet.
+ * sends many of them leaves them in the socket together, and a pass reads their completions together. A route has so
+ * many of them, and so many bytes, without a completion.
  */
 #define COPIED_MOST 64
 #define COPIED_BYTES (256 << 10)
@@ -148,8 +148,11 @@ static PyObject *unchanging(PyObject *data, Py_ssize_t most)
 
 	if (PyBytes_CheckExact(data))
 		return PyBytes_Size(data) > most ? NULL : new_ref(data);
-	if (!PyObject_CheckBuffer(data) || refuse_pointers(data) || PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)) {
-		PyErr_Clear(); /* `post` raises */
+	if (!PyObject_CheckBuffer(data))
+		return NULL;
+	if (refuse_pointers(data) || PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)) {
+		if (PyErr_ExceptionMatches(PyExc_Exception)) /* `post` raises */
+			PyErr_Clear();
 		return NULL;
 	}
 	if (view.len <= most)
@@ -161,22 +164,29 @@ static PyObject *unchanging(PyObject *data, Py_ssize_t most)
 /* 0: the message must be posted from its place, and be waited for. */
 static int send_copied(SubmissionCore *self, PyObject *data)
 {
-	PyObject *arguments[2] = {NULL, Py_None}, *transfer;
-	Py_ssize_t posted = PyDict_Size(self->posted), most = COPIED_BYTES / (posted + 1);
+	PyObject *arguments[2] = {NULL, Py_None}, *object;
+	Py_ssize_t posted = PyDict_Size(self->posted), room = COPIED_BYTES - self->copied;
+	Operation *transfer;
 
-	if (self->inject_size < 0 || posted >= COPIED_MOST)
-		return 0;
-	arguments[0] = unchanging(data, most < self->copies ? most : self->copies);
+	if (self->inject_size < 0 || !self->pieces || posted >= COPIED_MOST || posted >= self->limit || PyObject_Size(self->waiting))
+		return 0; /* `SubmissionCore_post_here` would post nothing */
+	if (room > self->copies)
+		room = self->copies;
+	if ((size_t) room > self->max_size)
+		room = self->max_size;
+	arguments[0] = unchanging(data, room);
 	if (!arguments[0])
 		return PyErr_Occurred() ? -1 : 0;
-	transfer = SubmissionCore_post_here(self, arguments, 2);
+	object = SubmissionCore_post_here(self, arguments, 2);
 	Py_DECREF(arguments[0]);
-	if (!transfer || transfer == Py_None) {
-		Py_XDECREF(transfer);
-		return transfer ? 0 : -1;
+	if (!object || object == Py_None) {
+		Py_XDECREF(object);
+		return object ? 0 : -1;
 	}
-	((Operation *) transfer)->unawaited = 1;
-	Py_DECREF(transfer);
+	transfer = (Operation *) object;
+	transfer->unawaited = 1;
+	self->copied += transfer->length;
+	Py_DECREF(object);
 	return iteration_must_yield(&self->source->iteration) || self->source->checkpoints ? 2 : 1;
 }
 

@@ -308,6 +308,7 @@ static PyMemberDef Operation_members[] = {
 	{"wanted_tag", T_ULONGLONG, offsetof(Operation, wanted_tag), READONLY,
 	 "the tag of a receive that `SubmissionCore.receive` posted"},
 	{"tagged", T_BOOL, offsetof(Operation, tagged), READONLY, "whether it has a tag"},
+	{"unawaited", T_BOOL, offsetof(Operation, unawaited), READONLY, "whether no task waits for its completion"},
 	{"flags", T_ULONGLONG, offsetof(Operation, flags)},
 	{"data", T_ULONGLONG, offsetof(Operation, data)},
 	{"tag", T_ULONGLONG, offsetof(Operation, tag)},

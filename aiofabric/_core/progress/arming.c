@@ -58,19 +58,29 @@ void source_begin_pass(SourceCore *self)
 }
 
 /*
- * The completions that no task waits for are not what a poll looks for. Without the further reads, a round trip of
- * 256 B whose sends are copied takes an iteration of the loop on both sides.
+ * Read until something comes that a task may wait for, or `share` ns are over, or BUDGET completions were read. Without
+ * the further reads, a round trip of 256 B whose sends are copied takes an iteration of the loop on both sides.
  */
+static long long read_awaited(SourceCore *self, long long now, long long share, int offering)
+{
+	long long found, unawaited, left = share, budget = BUDGET;
+
+	for (;;) {
+		unawaited = self->reading.unawaited;
+		found = source_read(self, left, offering);
+		if (found <= 0 || found > self->reading.unawaited - unawaited || (budget -= found) <= 0)
+			return found;
+		left = now + share - now_ns();
+		if (left < 0)
+			left = 0;
+	}
+}
+
 long long source_poll_once(SourceCore *self, long long now, int offering)
 {
 	Polling *polling = self->polling;
-	long long share = polling_share(polling, now), found, gap, unawaited;
+	long long share = polling_share(polling, now), found = read_awaited(self, now, share, offering), gap;
 
-	do {
-		unawaited = self->reading.unawaited;
-		found = source_read(self, share, offering);
-		unawaited = self->reading.unawaited - unawaited;
-	} while (found > 0 && found == unawaited);
 	if (found < 0 || !polling->deadline || source_is_moving(self))
 		return found;
 	if (self->native) {
@@ -89,7 +99,7 @@ long long source_poll_once(SourceCore *self, long long now, int offering)
 
 int source_poll(SourceCore *self)
 {
-	long long now, found;
+	long long now, found, completions;
 	int offers;
 
 	if (self->iteration.others_woken || self->closed)
@@ -102,12 +112,13 @@ int source_poll(SourceCore *self)
 		return 0;
 	iteration_begin_poll(&self->iteration);
 	source_disarm(self);
+	completions = self->reading.completions;
 	found = source_poll_once(self, now, offers);
 	if (found < 0)
 		return -1;
 	iteration_end_poll(&self->iteration, found > 0);
-	if (!found)
-		return 0;
+	if (!found) /* completions that no task waits for make room for queued operations, too */
+		return self->reading.completions > completions && PyObject_Size(self->queued) ? source_schedule(self) : 0;
 	if (!self->arming.scheduled)
 		return source_schedule(self);
 	iteration_run_behind_pass(&self->iteration);

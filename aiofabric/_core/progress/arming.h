@@ -16,7 +16,7 @@ void source_iterated(SourceCore *self);
 void source_begin_pass(SourceCore *self);
 int source_poll(SourceCore *self);
 int source_prepare_wait(SourceCore *self);
-/* Read; if the queue is empty, poll for a share of the open window. */
+/* Read; if the queue is empty, poll for a share of the open window. 0: nothing came that a task may wait for. */
 long long source_poll_once(SourceCore *self, long long now, int offering);
 /* Whether it is safe to sleep on the descriptors; -1 for an exception. */
 int source_is_quiet(SourceCore *self);

@@ -113,12 +113,14 @@ static long long read_on(SourceCore *self, Waker *waker, long long moved)
 static long long read_completions(SourceCore *self, Waker *waker)
 {
 	int linger = self->polling->deadline && !(self->pacing.after_empty_wakeup || self->iteration.yielding);
-	long long moved, more = 0;
+	long long moved, more = 0, completions = self->reading.completions;
 
 	self->pacing.after_empty_wakeup = 0;
 	moved = read_on(self, waker, linger ? source_poll_once(self, self->iteration.began, 0) : source_read(self, 0, 0));
 	if (moved < 0)
 		return -1;
+	if (!moved)
+		moved = self->reading.completions - completions; /* those that no task waits for */
 	iteration_resume_tasks(&self->iteration);
 	if (!self->closed && has_others(self))
 		more = poll_others(self);

@@ -29,6 +29,7 @@ typedef struct SubmissionCore {
 	long long limit, inject_size, unfenced;
 	long long pieces;	/* most buffers of a message that C posts; 0: C posts none */
 	long long copies;	/* bytes of a message that is copied instead of being waited for */
+	long long copied;	/* bytes of such messages that have no completion yet */
 	char receives, refused;
 	char direct;		/* whether C sends small messages and posts plain receives */
 	struct iovec overflow;	/* room behind each receive, if it has a length: see transport/messages/overflow.py */

@@ -44,8 +44,10 @@ int transfer_complete(Operation *self, const struct fi_cq_tagged_entry *entry, c
 	if (!submission)
 		return -1;
 	submission->completed++;
-	if (self->unawaited)
+	if (self->unawaited) {
+		submission->copied -= self->length;
 		source_count_unawaited(submission->source);
+	}
 	if (submission->receives)
 		self->length = entry->len;
 	self->flags = entry->flags;

@@ -35,6 +35,7 @@ from aiofabric import (
     GetInfoFlags,
     Hints,
     MrMode,
+    NoProviderError,
     Quirk,
     RemoteRegion,
     getinfo,
@@ -127,7 +128,12 @@ async def tagged_endpoint(connection: MessageEndpoint, theirs: StreamHello | Non
         name = theirs.provider
         if theirs.generation != library_version().major:
             caps |= _FOR_OTHERS
-    info = await anyio.to_thread.run_sync(_registering, name, host, caps)
+    try:
+        info = await anyio.to_thread.run_sync(_registering, name, host, caps)
+    except NoProviderError:
+        if caps == _CAPS:
+            raise
+        info = await anyio.to_thread.run_sync(_registering, name, host, _CAPS)  # `add_peer` says why that fails
     if info is None:
         opening = open_endpoint(EndpointType.RDM, host, provider=name, caps=_CAPS, recv_size=None)
     else:

@@ -39,10 +39,10 @@ class Sends(Resource):
     ) -> Coroutine[Any, Any, None]:
         """Send one message: ``data`` is any contiguous buffer, or a list of buffers sent as one message.
 
-        Returns when the caller may change the buffer: at once for small messages, which the provider copies, and over a
-        connection for messages of up to 32 KiB, which aiofabric copies; otherwise when the provider has taken the bytes
-        (tcp: they are in the socket). It does not mean that the peer has them. Of such copies, 256 KiB wait at most.
-        `bytes` are not copied. Devices that require registered memory (FI_MR_LOCAL) get no such copies.
+        Returns when the caller may change the buffer: at once for small messages, which the provider copies; otherwise
+        when the provider has taken the bytes (tcp: they are in the socket). It does not mean that the peer has them.
+        On asyncio and uvloop, ``send(buffer)`` over tcp returns at once for up to 32 KiB, too: `bytes` are kept until
+        they are sent, and other buffers are copied. At most 64 such messages, and 256 KiB, are under way.
         Above the transmit limit of the endpoint, sends to a peer wait, in order. Over tcp, messages that follow a first
         one at once leave in one segment when the task waits or the loop starts its next iteration.
 
