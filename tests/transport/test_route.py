@@ -65,7 +65,7 @@ class Sending:
             longest=1000,
             max_message=1000,
             max_size=1000,
-            regions=SimpleNamespace(busy=False, acquire=lambda *_: None),
+            regions=SimpleNamespace(busy=False, local_required=False, acquire=lambda *_: None),
             reaches_memory=True,
             last_access=None,
             posts=self.posts,
