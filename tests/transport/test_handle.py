@@ -42,6 +42,7 @@ class Route:
     "refuse",
     "check_usable",
     "peer_gone",
+    "_is_over",
     "_end_after_peer",
     "_may_inject",
     "tx_flags_set",
