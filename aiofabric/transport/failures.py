@@ -95,7 +95,7 @@ class Failures(RouteOwner):
 
     @abstractmethod
     def lost_because(self, words: str) -> None:
-        """The reason for the loss of the connection; the first one counts. It may be empty."""
+        """The reason for the loss of the connection, or "". The first one that is not empty counts."""
 
     @abstractmethod
     def peer_ended(self) -> None:

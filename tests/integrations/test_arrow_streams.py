@@ -19,7 +19,7 @@ from aiofabric.integrations.arrow.protocol import ADDRESSES, PACKED, body_tag, e
 from aiofabric.integrations.arrow.uri import StreamUri
 from tests.fixtures.leaks import descriptors
 from tests.fixtures.libraries import another
-from tests.fixtures.providers import CARRIERS, HOST, RXM, over
+from tests.fixtures.providers import CARRIERS, HOST, RXM, connected_pair, over
 from tests.fixtures.waiting import until
 from tests.integrations.arrow_batches import KINDS, NUMBERS, stored
 from tests.integrations.arrow_peers import (
@@ -517,6 +517,16 @@ async def test_addresses_without_a_handle_are_refused() -> None:
     async with hostile_server("tcp", START, ((RECORD, body_tag(1, ADDRESSES)),), uri={}) as uri:
         with pytest.raises(ArrowProtocolError, match="remote_handle"):
             await all_of(uri, "tcp")
+
+
+@on_asyncio
+async def test_two_generations_over_another_provider_than_rxm_are_refused_with_the_reason() -> None:
+    generation = aiofabric.library_version().major + 1
+    async with connected_pair("tcp") as (active, _):
+        theirs = StreamHello("sockets", b"", generation=generation)
+        async with tagged_endpoint(active, theirs) as tagged:
+            with pytest.raises(ArrowProtocolError, match="if it is not rxm, one generation of libfabric"):
+                await add_peer(tagged, theirs, active)
 
 
 RXM_HERE = StreamHello("tcp;ofi_rxm", b"", generation=aiofabric.library_version().major)

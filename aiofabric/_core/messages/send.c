@@ -187,7 +187,7 @@ static int send_copied(SubmissionCore *self, PyObject *data)
 	transfer->unawaited = 1;
 	self->copied += transfer->length;
 	Py_DECREF(object);
-	return iteration_must_yield(&self->source->iteration) || self->source->checkpoints ? 2 : 1;
+	return iteration_must_yield(&self->source->iteration) ? 2 : 1; /* trio's sends never come here */
 }
 
 /* Post, and wait for the outcome. */

@@ -126,12 +126,13 @@ class MessageEndpoint(Aliases, Messages, RemoteWrites, Rma, Atomic, Triggered):
             handshake.end()
             release()
 
-        def gone() -> None:
-            handle.lost_because(handshake.loss)
-            handle.peer_gone()
-
         handshake.gone = handle.peer_gone
         if Quirk.DEVICE_ANSWERS in handle.known:
+
+            def gone() -> None:
+                handle.lost_because(handshake.loss)
+                handle.peer_gone()
+
             handshake.gone, handshake.limit = gone, _ANSWER
         handle.on_end = self._handshake.peer_ended
         handle.on_release = released
