@@ -37,10 +37,10 @@ from tests.fixtures.clients import (
     kinds,
     questions,
     request_words,
-    stopped,
 )
 from tests.fixtures.internals import handle_of, source_of
 from tests.fixtures.providers import CARRIERS, require
+from tests.fixtures.stopping import stopped
 
 pytestmark = pytest.mark.anyio
 

@@ -18,6 +18,7 @@ from aiofabric.pipeline import Publish, Pull, Push, Subscribe
 from aiofabric.testing import live_resources
 from tests.fixtures.children import Child, ChildFailed, Parent
 from tests.fixtures.providers import OWN_HOST
+from tests.fixtures.stopping import stop, stopped
 from tests.fixtures.waiting import until
 
 pytestmark = [pytest.mark.anyio, pytest.mark.long, pytest.mark.timeout(180)]
@@ -99,11 +100,11 @@ async def test_killed_and_stopped_consumers_lose_no_item(child: Start, provider:
             for _ in range(6):
                 await anyio.sleep(chance.uniform(0.05, 0.3))
                 victim = chance.choice(children[-3:])
-                victim.send_signal(how)
                 if how == signal.SIGSTOP:
-                    await anyio.sleep(chance.uniform(0.05, 0.2))
-                    victim.send_signal(signal.SIGCONT)
+                    with stopped(victim.pid):
+                        await anyio.sleep(chance.uniform(0.05, 0.2))
                 else:
+                    victim.kill()
                     children.append(child(consume, port, provider))
 
         tasks.start_soon(storm)
@@ -163,7 +164,7 @@ async def test_killed_and_stopped_subscribers_disturb_no_other(child: Start, pro
         anyio.create_task_group() as tasks,
     ):
         port = publish.address.port
-        stopped, *children = (child(subscribe, port, provider) for _ in range(4))
+        paused, *children = (child(subscribe, port, provider) for _ in range(4))
 
         async def keep_publishing() -> None:
             while True:
@@ -172,8 +173,8 @@ async def test_killed_and_stopped_subscribers_disturb_no_other(child: Start, pro
                 await anyio.sleep(0.01)
 
         tasks.start_soon(keep_publishing)
-        assert await stopped.areceive() == "first"
-        stopped.send_signal(signal.SIGSTOP)
+        assert await paused.areceive() == "first"
+        stop(paused.pid)
         for _ in range(6):
             await anyio.sleep(chance.uniform(0.05, 0.3))
             children.pop(chance.randrange(3)).kill()
@@ -181,8 +182,8 @@ async def test_killed_and_stopped_subscribers_disturb_no_other(child: Start, pro
         for each in children:
             assert await each.areceive() == "first"
         tasks.cancel_scope.cancel()
-        stopped.send_signal(signal.SIGCONT)
-    for each in [*children, stopped]:
+        paused.send_signal(signal.SIGCONT)
+    for each in [*children, paused]:
         assert await each.areceive() == publish.statistics().published - 1
     assert len(live_resources()) == before
 
@@ -265,7 +266,7 @@ async def test_a_block_that_raises_ends_while_its_peer_is_stopped(child: Start, 
                 await here.wait_for_subscribers()
             for _ in range(20):
                 await work(here)
-            peers[0].send_signal(signal.SIGSTOP)
+            stop(peers[0].pid)
             with anyio.move_on_after(0.3):
                 while True:
                     await work(here)

@@ -19,6 +19,7 @@ from aiofabric import rpc
 from aiofabric.rpc.protocol.frames import HEADER, Kind, frame
 from tests.fixtures.children import Child, Parent
 from tests.fixtures.providers import CONNECTED, OWN_HOST, over
+from tests.fixtures.stopping import stop
 from tests.fixtures.waiting import until
 from tests.rpc.services import HANDLERS, Tally, serve, served, target
 from tests.rpc.test_channel import channel_to
@@ -77,7 +78,7 @@ async def test_calls_to_a_stopped_server_end_at_their_deadlines(provider: str, c
     process = child(serve, provider)
     async with channel_to(await process.areceive(), provider=provider) as channel:
         await channel.unary("/test/echo", b"")
-        process.send_signal(signal.SIGSTOP)
+        stop(process.pid)
         async with anyio.create_task_group() as group:
             for _ in range(64):
                 group.start_soon(one, channel)
@@ -129,7 +130,7 @@ async def test_a_stopped_client_hurts_no_other_and_goes_on(provider: str, child:
         client = child(client_that_is_stopped, provider, port)
         await client.areceive()
         async with channel_to(port, provider=provider) as channel:
-            client.send_signal(signal.SIGSTOP)
+            stop(client.pid)
             with anyio.fail_after(30):
                 for number in range(500):
                     assert await channel.unary("/test/echo", b"%d" % number) == b"%d" % number

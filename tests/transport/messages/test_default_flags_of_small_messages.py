@@ -2,7 +2,6 @@
 
 import signal
 from collections.abc import Awaitable, Callable
-from pathlib import Path
 from typing import Any
 
 import anyio
@@ -12,6 +11,7 @@ import aiofabric
 from aiofabric import EndpointSettings, Hints, MessageEndpoint, OpFlags, TxAttr
 from tests.fixtures.children import Child, Parent
 from tests.fixtures.providers import HOST, require
+from tests.fixtures.stopping import stop
 
 pytestmark = pytest.mark.anyio
 
@@ -60,9 +60,7 @@ async def test_delivery_is_waited_for_whatever_the_size(
         if way is afterwards:
             endpoint.settings.tx_flags = OpFlags.DELIVERY_COMPLETE
         await endpoint.send(bytes(size))  # the peer answers now
-        peer.send_signal(signal.SIGSTOP)
-        while not is_stopped(peer.pid):
-            await anyio.lowlevel.checkpoint()
+        stop(peer.pid)
         done: list[bool] = []
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(send, endpoint, bytes(size), done)
@@ -74,11 +72,6 @@ async def test_delivery_is_waited_for_whatever_the_size(
                 peer.send_signal(signal.SIGCONT)
         assert done
         assert not endpoint.try_send(b"")
-
-
-def is_stopped(pid: int) -> bool:
-    states = [stat.read_text().rpartition(")")[2].split()[0] for stat in Path(f"/proc/{pid}/task").glob("*/stat")]
-    return set(states) == {"T"}
 
 
 async def send(endpoint: MessageEndpoint, data: bytes, done: list[bool]) -> None:

@@ -14,6 +14,7 @@ from aiofabric import OpFlags
 from aiofabric.features import Quirk, quirks
 from tests.fixtures.children import Child, Parent
 from tests.fixtures.providers import over
+from tests.fixtures.stopping import stop
 
 pytestmark = pytest.mark.anyio
 provider = over(["tcp", "tcp;ofi_rxm", "shm"])
@@ -31,7 +32,7 @@ async def test_delivery_is_not_reported_while_the_peer_is_stopped(child: Any, pr
         peer: Child = child(takes_one, provider, listener.address.port)
         async with await (await listener.accept_request()).accept() as endpoint, anyio.create_task_group() as tasks:
             assert await endpoint.recv() == b"ready"
-            peer.send_signal(signal.SIGSTOP)
+            stop(peer.pid)
             done = anyio.Event()
 
             async def send() -> None:

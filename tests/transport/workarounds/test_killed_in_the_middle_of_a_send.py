@@ -16,10 +16,9 @@ from aiofabric._ffi import ffi, lib
 from aiofabric.transport.workarounds.shm_orphaned_entries import queues_of
 from tests.fixtures.children import Child, ChildFailed, Parent
 from tests.fixtures.peers import quirks_of
+from tests.fixtures.stopping import LOCK
 
-# Where an endpoint's memory has the lock, and the number of its process, by SMR_VERSION: 1.17's (ofi_shm.h), that of
-# 2.0 to 2.4, and 2.6's (smr_util.h).
-LOCK = {4: 24, 8: 56, 10: 64}
+# Where an endpoint's memory has the number of its process, by SMR_VERSION.
 OWNER = {4: 4, 8: 4, 10: 40}
 
 
