@@ -72,9 +72,9 @@ class Publish(PipelineEnd):
       then; what waits in its queue is dropped. It has 10 seconds to read what was sent.
 
     If the memory of a large publication cannot be registered for a subscriber, the publication is dropped for it and
-    counted, and the log ``aiofabric.pipeline`` warns. If no subscriber is connected in another way (over another
-    provider, or at another address of this host), this publisher closes at once, and its block raises the
-    `FabricError`.
+    counted, and the log ``aiofabric.pipeline`` warns, once for each domain. If no subscriber is connected in another
+    way (over another provider, or at another address of this host), this publisher closes at once, and its block
+    raises the `FabricError`.
 
     Args:
         places: where subscribers listen; see `aiofabric.pipeline.places`.
@@ -114,6 +114,7 @@ class Publish(PipelineEnd):
         publishing.room, publishing.forget = self._changed, _close_regions
         self._subscribers: dict[Subscription, _Subscriber] = {}
         self._frames: dict[tuple[int, ...], bytes] = {}  # of publications that left together
+        self._refusing: set[Domain] = set()  # where memory could not be registered
         self._turn = anyio.Lock()
         self._waiting = 0
         self._change: anyio.Event | None = None
@@ -224,8 +225,9 @@ class Publish(PipelineEnd):
         """The publication is dropped for the subscribers that are connected on this domain."""
         if all(each.connection.endpoint.domain is domain for each in self._subscribers.values()):
             self._fail(error)
-        else:
-            _log.warning("a publication was dropped for a subscriber: %s", error)
+        elif domain not in self._refusing:
+            self._refusing.add(domain)
+            _log.warning("a publication was dropped for a subscriber, and others may follow: %s", error)
 
     # -- connections
 
