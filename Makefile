@@ -34,6 +34,7 @@ bench: .venv/.with-bench  ## speed beside the peers' and C's: a table, a picture
 	@$(bin)/python -m benchmarks --json build/benchmark.json --picture build/benchmark.svg $(ARGS)
 	@$(bin)/python -m benchmarks.pipelines $(filter --quick,$(ARGS))
 	@$(bin)/python -m benchmarks.arrow $(filter --quick,$(ARGS))
+	@$(bin)/python -m benchmarks.integrations $(filter --quick,$(ARGS))
 
 sanitize: .venv/.with-test  ## the tests that touch C, under AddressSanitizer and UndefinedBehaviorSanitizer; ARGS=…
 	@tools/instrumented.sh sanitize $(ARGS)

@@ -51,6 +51,18 @@ def test_benchmark_of_arrow_runs_and_copies_no_column() -> None:
     assert all(copied[row] < 1 for row in copied if "tagged" not in row)  # MB, of 134
 
 
+@pytest.mark.long
+@pytest.mark.once
+def test_benchmark_of_integrations_runs() -> None:
+    rows = ["httpx to uvicorn, 100 MB up", "grpclib, 32 at a time", "Dask, 5,000 tasks"]
+    command = [sys.executable, "-m", "benchmarks.integrations", "--quick"]
+    only = [argument for row in rows for argument in ("--only", row)]
+    output = subprocess.run([*command, *only], check=True, capture_output=True, text=True, cwd=ROOT, timeout=120).stdout
+    for row in rows:
+        (line,) = (line for line in output.splitlines() if line.startswith(row))
+        assert line.count("(") == 2  # the ratios of tcp and shm to sockets
+
+
 def test_benchmark_names_what_is_absent() -> None:
     row = roster.python("a peer", "streams", "asyncio", ("ping",), needs="a_package_that_nobody_has")
     assert row.absent() == "a_package_that_nobody_has not installed"
