@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import errno
 import logging
 import pkgutil
@@ -14,6 +15,7 @@ import anyio
 
 from aiofabric.cli.loop import run as run_loop
 from aiofabric.cli.unsupported import UsageError, check_provider, port
+from aiofabric.cli.workers import serve_as_worker, serve_by_workers
 from aiofabric.errors import FabricError, NameResolutionError, NoProviderError
 from aiofabric.transport.connect import listen, reserve
 
@@ -36,6 +38,8 @@ def configure(parser: ArgumentParser) -> None:
     ask("-s", "--src_addr", metavar="HOST", default="127.0.0.1", help="the address to listen at (%(default)s)")
     ask("-P", "--port", metavar="PORT", type=port, default=8000, help="0 lets the provider choose (%(default)s)")
     ask("--factory", action="store_true", help="module:app is a function that returns the application")
+    ask("-w", "--workers", metavar="COUNT", type=_count, default=1, help="processes that serve (%(default)s)")
+    ask("--worker-of", metavar="DESCRIPTOR", type=int, help=argparse.SUPPRESS)
     ask("--log-level", choices=_LEVELS, default="info", help="log level of the server (%(default)s)")
 
 
@@ -45,6 +49,10 @@ def run(options: Namespace) -> int:
     _check_form(options.app)
     check_provider(options.provider)
     run_loop(_try_to_listen, options)
+    if options.workers > 1:
+        _show_log(options.log_level)
+        told = run_loop(serve_by_workers, options)
+        return 1 if told is None else _raise_again(told)
     sys.path.insert(0, "")
     app = _load(options.app)
     if options.factory:
@@ -54,6 +62,12 @@ def run(options: Namespace) -> int:
     signal.signal(signal.SIGTERM, _end)
     _show_log(options.log_level)
     return serve(app, options)
+
+
+def _count(text: str) -> int:
+    if not text.isdecimal() or not 0 < int(text) <= 1024:
+        raise argparse.ArgumentTypeError(f"the number of workers must be 1 to 1024, not {text!r}")
+    return int(text)
 
 
 def _show_log(level: str) -> None:
@@ -121,7 +135,7 @@ def _uvicorn(app: Any, options: Namespace) -> int:
 
     config = uvicorn.Config(app, host=options.src_addr, port=options.port, log_level=options.log_level)
     server = FabricServer(config, provider=options.provider)
-    run_loop(server.serve)
+    run_loop(serve_as_worker, server, server.serve, options.worker_of)
     return 0 if server.started else 1
 
 
@@ -135,6 +149,7 @@ def _hypercorn(app: Any, options: Namespace) -> int:
 
     host = f"[{options.src_addr}]" if ":" in options.src_addr else options.src_addr
     config = hypercorn.Config.from_mapping(bind=f"{host}:{options.port}", loglevel=options.log_level)
+    server = FabricServer(app, config, provider=options.provider)
     told: list[signal.Signals] = []
 
     async def serve() -> None:
@@ -143,13 +158,19 @@ def _hypercorn(app: Any, options: Namespace) -> int:
             async def told_to_stop() -> None:
                 told.append(await anext(signals))
 
-            await FabricServer(app, config, provider=options.provider).serve(shutdown_trigger=told_to_stop)
+            await server.serve(shutdown_trigger=told_to_stop)
 
-    run_loop(serve)
-    for number in told:  # like uvicorn, so that the parent process sees which signal ended this one
-        if number == signal.SIGTERM:
-            _end(number, None)  # the loop has removed its handlers, and put the default in their place
-        signal.raise_signal(number)
+    run_loop(serve_as_worker, server, serve, options.worker_of)
+    for number in told:
+        _raise_again(number)
+    return 0
+
+
+def _raise_again(number: signal.Signals) -> int:
+    """Like uvicorn, so that the parent process sees which signal ended this one."""
+    if number == signal.SIGTERM:
+        _end(number, None)  # the loop has removed its handlers, and put the default in their place
+    signal.raise_signal(number)
     return 0
 
 

@@ -12,10 +12,13 @@ import struct
 from dataclasses import dataclass
 from typing import Self
 
-__all__ = ["MAX_PARAM", "Preface", "new_end_mark"]
+__all__ = ["MAX_PARAM", "MOST_REDIRECTIONS", "Preface", "new_end_mark", "redirected_port", "redirection"]
 
 MAX_PARAM = 256
 """Bytes of private data; the tcp providers assert it, or overflow."""
+
+MOST_REDIRECTIONS = 4
+"""Of one `connect`: two listeners may name each other."""
 
 _VERSION = 1
 _MAGIC = b"\xaf\x1baiof"
@@ -26,6 +29,9 @@ _TRAILER = struct.Struct(f"!BB{len(_MAGIC)}s")  # bytes of the body, version, ma
 _SHORT_MAGIC = b"\xaf\x1bab"
 _SHORT = struct.Struct(f"!HII{len(_SHORT_MAGIC)}s")  # heartbeat (in units of _TICK), max_message, end_mark, magic
 _TICK = 10  # milliseconds
+
+_REDIRECTS = b"\xaf\x1bamv"
+_REDIRECTION = struct.Struct(f"!{len(_REDIRECTS)}sH")  # magic, port
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,3 +90,16 @@ def new_end_mark(data_size: int) -> int:
     if not data_size:
         return 0
     return int.from_bytes(os.urandom(data_size), "big") | 1 << (8 * data_size - 1)
+
+
+def redirection(port: int) -> bytes:
+    """The private data of a rejection that sends the peer on to another port of the same host."""
+    return _REDIRECTION.pack(_REDIRECTS, port)
+
+
+def redirected_port(param: bytes) -> int | None:
+    """The port that a rejection names; None if it is an ordinary one."""
+    if len(param) != _REDIRECTION.size or not param.startswith(_REDIRECTS):
+        return None
+    port: int = _REDIRECTION.unpack(param)[1]
+    return port or None

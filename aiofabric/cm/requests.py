@@ -7,13 +7,14 @@ from abc import ABC, abstractmethod
 from collections import deque
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from operator import index
+from typing import TYPE_CHECKING, Any, SupportsIndex
 
 from ..errors import FabricError
 from ..observe import ended, span
 from ..resource import Handle
 from .handshake import check_param
-from .preface import MAX_PARAM, Preface
+from .preface import MAX_PARAM, Preface, redirection
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -248,6 +249,23 @@ class ConnectionRequest:
         data = check_param(param, self._listener.param_limit)
         self._check_unanswered()
         self._listener.dismiss(self, data)
+
+    def redirect(self, port: int) -> None:
+        """Reject the request; the peer's `connect` then connects to this port of the same host, on its own.
+
+        So several processes can serve at one port: one listens there, and sends each client on to the next. A peer
+        without aiofabric is rejected. A `connect` follows four redirections at most.
+
+        Raises:
+            ValueError, TypeError: not a port number between 1 and 65535; the request can still be answered.
+            RuntimeError: the request was answered already.
+            ClosedResourceError: the listener is closed, which rejected the request.
+        """
+        if isinstance(port, bool) or not isinstance(port, SupportsIndex):
+            raise TypeError(f"port must be a number, not {port!r}")
+        if not 0 < index(port) < 1 << 16:
+            raise ValueError(f"a port must be 1 to 65535, not {port}")
+        self.reject(param=redirection(index(port)))
 
     @property
     def answered(self) -> bool:

@@ -14,7 +14,7 @@ from ..address import Address, split_uri
 from ..cm.accept_predicate import AcceptPredicate
 from ..cm.handshake import check_param
 from ..cm.listener import Listener
-from ..cm.preface import MAX_PARAM
+from ..cm.preface import MAX_PARAM, MOST_REDIRECTIONS, redirected_port
 from ..cm.reservation import Reservation
 from ..cq.reactor import Reactor
 from ..errors import (
@@ -34,7 +34,7 @@ from .opening.chosen import check_arguments
 from .opening.connect_options import ConnectOptions, any_provider
 from .opening.device_failures import is_device, leave_out, name_other_devices
 from .opening.keywords import endpoint_options
-from .opening.resolution import must_resolve, places
+from .opening.resolution import at_port, must_resolve, places
 from .opening.selection import find, find_connectable
 from .opening.shared_objects import acquire_fabric, open_once
 from .virtual.endpoint import accept_virtual, connect_virtual, listen_virtual
@@ -129,13 +129,28 @@ async def connect(
     failure: FabricError | None = None
     for place in [(node, service)] if reservation is not None else await places(node, service):
         try:
-            return await _connect_to(*place, wanted)
+            return await _follow(*place, wanted)
         except (FabricConnectionRefusedError, UnreachableError, FabricTimeoutError, NoProviderError) as error:
             if isinstance(error, FabricConnectionRejectedError):  # a listener answered: no other address is tried
                 raise
             failure = failure or error
     assert failure is not None
     raise failure
+
+
+async def _follow(node: str | Address | None, service: str | int | None, wanted: ConnectOptions) -> MessageEndpoint:
+    """Connect to one place, or to the port to which its listener sends this client on."""
+    for _ in range(1 + MOST_REDIRECTIONS):
+        try:
+            return await _connect_to(node, service, wanted)
+        except FabricConnectionRejectedError as error:
+            port = redirected_port(error.param)
+            if port is None or wanted.raw or wanted.info is not None or wanted.reservation is not None:
+                raise
+            rejection = error
+        node, service = at_port(node, port)
+    rejection.detail = f"Each of {1 + MOST_REDIRECTIONS} listeners sent the request on to another port"
+    raise rejection
 
 
 async def _connect_to(node: str | Address | None, service: str | int | None, wanted: ConnectOptions) -> MessageEndpoint:

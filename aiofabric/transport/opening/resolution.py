@@ -21,7 +21,7 @@ from ...info.place import check_place, check_remote
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["must_resolve", "places", "resolve"]
+__all__ = ["at_port", "must_resolve", "places", "resolve"]
 
 
 async def resolve(
@@ -39,7 +39,7 @@ async def resolve(
     """
     if passive and hints.ep_attr.type == EndpointType.MSG and (port := _port_of(node, service)):
         with suppress(NoProviderError):
-            if found := _at_port(port, await _ask(*_without_port(node), hints, passive=passive, call=call)):
+            if found := _offers_at(port, await _ask(*at_port(node, 0), hints, passive=passive, call=call)):
                 return found
     return await _ask(node, service, hints, passive=passive, call=call)
 
@@ -55,16 +55,16 @@ def _port_of(node: str | Address | None, service: str | int | None) -> int | Non
     return service
 
 
-def _without_port(node: str | Address | None) -> tuple[str | Address | None, int | None]:
-    """The same local address with port 0."""
+def at_port(node: str | Address | None, port: int) -> tuple[str | Address | None, int | None]:
+    """Node and service: the same address with this port."""
     if isinstance(node, Address):
-        return Address.from_ip(node.host or "", 0), None
+        return Address.from_ip(node.host or "", port), None
     if node is not None and (parts := split_uri(node)) is not None:
         node = parts[0]
-    return node or None, 0
+    return node or None, port
 
 
-def _at_port(port: int, found: list[Info]) -> list[Info]:
+def _offers_at(port: int, found: list[Info]) -> list[Info]:
     """The offers with this local port; none if one of them has no address with a port."""
     addresses = [info.src_addr for info in found]
     if any(address is None or address.port is None for address in addresses):

@@ -1,0 +1,124 @@
+"""``aiofabric serve --workers`` serves one port by several processes, which come again when they are killed."""
+
+import os
+import re
+import signal
+from collections import Counter
+from pathlib import Path
+
+import anyio
+import httpx
+import psutil
+import pytest
+
+from aiofabric.cli.serve import SERVERS
+from aiofabric.integrations.httpcore import FabricHTTPTransport
+from tests.cli.programs import AIOFABRIC, Program, aiofabric, started
+from tests.fixtures.ports import free_port
+
+APP = """
+import os
+
+async def app(scope, receive, send):
+    if scope["type"] == "lifespan":
+        for event in ("startup", "shutdown"):
+            await receive()
+            await send({"type": f"lifespan.{event}.complete"})
+        print("ended in good order", flush=True)
+        return
+    await send({"type": "http.response.start", "status": 200, "headers": []})
+    await send({"type": "http.response.body", "body": b"%d" % os.getpid()})
+"""
+COUNT = 3
+
+pytestmark = pytest.mark.long
+
+
+@pytest.fixture(autouse=True)
+def _web(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "web.py").write_text(APP)
+    monkeypatch.chdir(tmp_path)
+
+
+async def answered(port: str, count: int = COUNT) -> Counter[int]:
+    """The processes that answer clients, and how many of these each."""
+    found: Counter[int] = Counter()
+    for _ in range(count):
+        async with httpx.AsyncClient(transport=FabricHTTPTransport(provider="tcp")) as client:
+            answer = await client.get(f"http://127.0.0.1:{port}")
+            found[int(answer.text)] += 1
+    return found
+
+
+async def until_all_serve(port: str, program: Program) -> Counter[int]:
+    """Wait until so many processes answer in turn; a client may come while one of them has ended."""
+    with anyio.fail_after(40):
+        while program.process.poll() is None:
+            try:
+                found = await answered(port)
+            except httpx.HTTPError:
+                found = Counter()
+            if len(found) == COUNT:
+                return found
+            await anyio.sleep(0.05)
+    raise AssertionError("the server has ended")
+
+
+def serving(port: str, *more: str) -> tuple[str, ...]:
+    arguments = ("-p", "tcp", "-P", port, "--log-level", "warning", "--workers", str(COUNT))
+    return (*AIOFABRIC, "serve", "web:app", *arguments, *more)
+
+
+@pytest.mark.parametrize("server", list(SERVERS))
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_clients_go_to_the_workers_in_turn_until_a_signal_ends_all(server: str, number: signal.Signals) -> None:
+    port = str(free_port())
+    with started(*serving(port, "--server", server)) as program:
+        program.listens(port)
+        first = anyio.run(until_all_serve, port, program)
+        assert anyio.run(answered, port, 2 * COUNT) == dict.fromkeys(first, 2)
+        program.process.send_signal(number)
+        said = program.end()
+    assert said.status == (130 if number == signal.SIGINT else -number)
+    assert said.out == "ended in good order\n" * COUNT
+    assert not any(map(psutil.pid_exists, first))
+
+
+def test_a_worker_that_is_killed_is_started_again() -> None:
+    port = str(free_port())
+    with started(*serving(port)) as program:
+        program.listens(port)
+        before = anyio.run(until_all_serve, port, program)
+        killed = min(before)
+        os.kill(killed, signal.SIGKILL)
+        after = anyio.run(until_all_serve, port, program)
+        assert len(set(before) & set(after)) == COUNT - 1
+        program.process.terminate()
+        said = program.end()
+    assert "a worker has ended (exit status -9), and is started again" in said.err
+
+
+def test_workers_end_when_the_process_that_listens_is_killed() -> None:
+    port = str(free_port())
+    with started(*serving(port)) as program:
+        program.listens(port)
+        workers = [psutil.Process(pid) for pid in anyio.run(until_all_serve, port, program)]
+        program.process.kill()
+        _, alive = psutil.wait_procs(workers, timeout=20)
+        assert not alive
+
+
+@pytest.mark.once
+def test_an_application_that_cannot_start_ends_all(tmp_path: Path) -> None:
+    (tmp_path / "web.py").write_text("raise ArithmeticError('of the application')")
+    said = aiofabric(*serving("0")[len(AIOFABRIC) :])
+    assert said.status == 1
+    assert "of the application" in said.err
+
+
+@pytest.mark.once
+@pytest.mark.parametrize("count", ["0", "-1", "many", "1025"])
+def test_a_wrong_number_of_workers_is_a_sentence(count: str) -> None:
+    said = aiofabric("serve", "web:app", "--workers", count)
+    assert said.status == 2
+    assert re.search(rf"the number of workers must be 1 to 1024, not '{count}'", said.err)
