@@ -60,12 +60,13 @@ def test_a_text_address_is_its_text() -> None:
     assert address == Address(AddressFormat.ADDR_STR, b"fi_shm://42:1")
 
 
+@pytest.mark.parametrize("raw", [bytes(range(4)), Address.from_ip("127.0.0.1", 7471).raw], ids=["bytes", "like IPv4"])
 @pytest.mark.parametrize("form", [AddressFormat.FORMAT_UNSPEC, AddressFormat.ADDR_EFA])
-def test_an_opaque_address_has_no_host_and_shows_its_bytes(form: AddressFormat) -> None:
-    address = Address(form, bytes(range(4)))
+def test_an_opaque_address_has_no_host_and_shows_its_bytes(form: AddressFormat, raw: bytes) -> None:
+    address = Address(form, raw)
     assert (address.host, address.port) == (None, None)
-    assert str(address) == f"{form} 00010203"
-    assert repr(address) == f"<Address {form} 00010203>"
+    assert str(address) == f"{form} {raw.hex()}"
+    assert repr(address) == f"<Address {form} {raw.hex()}>"
 
 
 def test_padding_does_not_count() -> None:
@@ -76,6 +77,7 @@ def test_padding_does_not_count() -> None:
 def test_a_plain_sockaddr_tells_its_family_itself() -> None:
     address = Address(AddressFormat.SOCKADDR, Address.from_ip("::1", 9).raw)
     assert (address.family, address.host, address.port) == (socket.AF_INET6, "::1", 9)
+    assert address == Address.from_ip("::1", 9)
 
 
 def test_addresses_are_keys_and_have_an_order() -> None:

@@ -60,6 +60,8 @@ async def test_what_tcp_has(pair: Pair) -> None:
             NotSupportedError, match=r"The provider tcp \(FI_EP_MSG\) does not have FI_OPT_CM_DATA_SIZE"
         ):
             active.settings.cm_data_size = 512  # read only
+        with pytest.raises(ValueError, match="257 bytes; this provider carries at most 256"):
+            await aiofabric.connect(active.peer_address, param=bytes(257))
 
 
 @pytest.mark.parametrize("name", [*SIZES, *PERMISSIONS, "hmem_p2p"])

@@ -73,12 +73,15 @@ def test_null_hints_give_the_capabilities_that_are_supported() -> None:
 
 
 def test_what_is_found_without_hints_opens_a_domain() -> None:
+    """The domain has addresses as its offer says: one of IPv4 would refuse those of IPv6, or cut them off."""
     ended = run_in_child("""
-        from aiofabric import Domain, FabricError, getinfo
+        from aiofabric import Address, AddressVector, Domain, FabricError, getinfo
         for info in getinfo():
             try:
-                with Domain(info):
-                    pass
+                with Domain(info) as domain, AddressVector(domain) as vector:
+                    if info.src_addr.family and "rxd" not in info.fabric_attr.prov_name:  # rxd does not look it up
+                        address = Address.from_ip(info.src_addr.host, 7471)
+                        assert vector.lookup(vector.insert(address)).raw == address.raw, info
             except FabricError as error:
                 assert info.ep_attr.rx_ctx_cnt > 1 << 32, (info, error)
     """)
@@ -308,6 +311,8 @@ def test_only_modes_of_the_hints_are_required() -> None:
     assert any(mode & buffered for mode in native_modes(every))
     assert not any(mode & buffered for mode in native_modes(every ^ buffered))
     assert native_modes(0) == {0}
+    for hints in (Hints(), Hints(mode=Mode(0))):
+        assert [info for info in getinfo(hints=hints) if info.mode not in hints.mode] == []
 
 
 # -- node and service
@@ -391,10 +396,14 @@ def test_a_protocol_is_that_of_its_provider() -> None:
         ("udp", EndpointType.DGRAM, Protocol.UDP),
         ("udp;ofi_rxd", EndpointType.RDM, Protocol.RXD),
     ):
-        found = getinfo(hints=Hints(ep_attr=EpAttr(type=kind, protocol=protocol)))
+        hints = Hints(ep_attr=EpAttr(type=kind, protocol=protocol))
+        found = getinfo(hints=hints)
         assert provider in {info.fabric_attr.prov_name for info in found}
-        versions = {info.ep_attr.protocol_version for info in found if info.fabric_attr.prov_name == provider}
-        assert versions == {spoken[provider, kind].protocol_version}
+        assert {info.ep_attr.protocol for info in found} == {protocol}
+        [version] = {info.ep_attr.protocol_version for info in found if info.fabric_attr.prov_name == provider}
+        assert version == spoken[provider, kind].protocol_version
+        newer = offers(hints=hints.replace(ep_attr={"protocol_version": version + 1}))
+        assert provider not in {info.fabric_attr.prov_name for info in newer}
 
 
 def test_a_layer_over_a_provider_is_named_by_both() -> None:

@@ -2,6 +2,8 @@
 
 cosmic-ray makes the errors in Python: another comparison, a negated condition, ``break`` for ``continue``, another
 exception. In addition, calls whose result is not used are removed. The errors in C are listed in `tools.mutations`.
+``--statements`` makes the edits of `tests.coverage.mutations` instead: each takes the behaviour of a statement of
+docs/coverage.md out of aiofabric, and the statement's own test must notice.
 
 Everything happens in a copy of the tree. One run of the tests on asyncio and the system's libfabric records which test
 executes which line. All these tests must pass before the first error: otherwise a test that always fails would seem to
@@ -20,13 +22,18 @@ import random
 import shutil
 import subprocess
 import sys
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from tests.coverage.mutations import MUTATIONS
+from tests.coverage.statements import STATEMENTS, State
 from tools.mutations import C_ERRORS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
+
+    from tests.coverage.mutations import Edits
 
 ROOT = Path(__file__).parent.parent
 NOT_OURS = shutil.ignore_patterns(".git", "build", "dist", ".*_cache", ".hypothesis", "__pycache__")
@@ -34,6 +41,7 @@ TIMEOUT = 300  # seconds for a run of tests: an error may make it wait for ever
 SHM = Path("/dev/shm")
 LOG = "tests.log"  # the output of the last run, in the copy
 MOST = 60  # tests that run first for one error
+BUILD = (sys.executable, "setup.py", "-q", "build_ext", "--inplace")
 QUICK = ("pytest", "-q", "-x", "-n", "2", "-k", "not uvloop and not trio")
 
 # One error for each place. Left out is what is mostly none (`X | None` in annotations, tuning constants), and what any
@@ -265,24 +273,54 @@ def in_python(copy: Path, names: list[str], count: int, seed: int, *, quick: boo
 def in_c(copy: Path, names: list[str], *, quick: bool) -> list[str]:
     """Try the errors of `tools.mutations` in some files; return those that nothing noticed."""
     left = []
-    build = [sys.executable, "setup.py", "-q", "build_ext", "--inplace"]
     core = Path("aiofabric/_core")
     chosen = [error for error in C_ERRORS if (core / error[0]).as_posix().startswith(tuple(names))]
     require_passing(copy, (tests_of(core / name) for name, _, _ in chosen), quick=quick)
     for name, old, new in chosen:
-        file = copy / core / name
-        own = file.read_text()
-        assert own.count(old) == 1, f"{name}: {old!r} is there {own.count(old)} times"
-        file.write_text(own.replace(old, new))
-        try:
-            subprocess.run(build, cwd=copy, check=True)
-            missed = survives(copy, tests_of(file.relative_to(copy)), [], quick=quick)
-        finally:
-            file.write_text(own)
+        with edited(copy, ((f"_core/{name}", old, new),)):
+            missed = survives(copy, tests_of(core / name), [], quick=quick)
         print(f"{'MISSED' if missed else 'noticed'} {name}: {new.strip()}", flush=True)
         left += [f"{name}: {new}"] if missed else []
-    subprocess.run(build, cwd=copy, check=True)
+    subprocess.run(BUILD, cwd=copy, check=True)
     return left
+
+
+def in_statements(copy: Path) -> list[str]:
+    """Take out the behaviour of each statement that holds; return the statements whose test did not notice."""
+    tests = {each.text: each.node for each in STATEMENTS if each.state is State.HOLDS}
+    if not run(copy, *QUICK, *sorted({*tests.values()}), timeout=1200):
+        raise SystemExit(f"without an edit, the tests of the statements do not all pass; see {copy / LOG}")
+    left = []
+    for text, edits in sorted(MUTATIONS.items(), key=lambda item: is_native(item[1])):
+        with edited(copy, edits):
+            missed = run(copy, *QUICK, "-n", "0", "--timeout=30", tests[text])
+        print(f"{'MISSED' if missed else 'noticed'} {text}", flush=True)
+        left += [text] if missed else []
+    return left
+
+
+@contextmanager
+def edited(copy: Path, edits: Edits) -> Iterator[None]:
+    """Replace texts in the copy's files of aiofabric; afterwards they are as before, but C is not built again."""
+    own: dict[Path, str] = {}
+    try:
+        for name, old, new in edits:
+            file = copy / "aiofabric" / name
+            text = file.read_text()
+            own.setdefault(file, text)
+            assert text.count(old) == 1, f"{name}: {old!r} is there {text.count(old)} times"
+            file.write_text(text.replace(old, new))
+        if is_native(edits):
+            subprocess.run(BUILD, cwd=copy, check=True)
+        yield
+    finally:
+        for file, text in own.items():
+            file.write_text(text)
+
+
+def is_native(edits: Edits) -> bool:
+    """Whether an edit is in C."""
+    return any(name.endswith(".c") for name, _, _ in edits)
 
 
 def changed(since: str) -> list[str]:
@@ -299,16 +337,20 @@ def main() -> int:
     parser.add_argument("--count", type=int, default=100)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--quick", action="store_true", help="asyncio and one libfabric only: may miss more")
+    parser.add_argument("--statements", action="store_true", help="only the edits for the statements of coverage.md")
     wishes = parser.parse_args()
     names = wishes.names or changed(wishes.since)
     copy = ROOT / "build" / "mutate"
     shutil.rmtree(copy, ignore_errors=True)
     shutil.copytree(ROOT, copy, ignore=lambda folder, names: {*NOT_OURS(folder, names), ".venv"})
     before = set(SHM.iterdir())
-    python = [name for name in names if not name.endswith(".c")]
-    left = in_python(copy, python, wishes.count, wishes.seed, quick=wishes.quick)
-    if any(name.startswith("aiofabric/_core") for name in names):
-        left += in_c(copy, names, quick=wishes.quick)
+    if wishes.statements:
+        left = in_statements(copy)
+    else:
+        python = [name for name in names if not name.endswith(".c")]
+        left = in_python(copy, python, wishes.count, wishes.seed, quick=wishes.quick)
+        if any(name.startswith("aiofabric/_core") for name in names):
+            left += in_c(copy, names, quick=wishes.quick)
     print(f"{len(left)} were not noticed")
     if files := sorted(set(SHM.iterdir()) - before):
         # Beside a file of libfabric's own naming, no orphaned entry is released: later tests would fail.

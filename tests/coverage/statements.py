@@ -269,7 +269,7 @@ STATEMENTS = [
                  _ENDPOINT + "an_accepted_endpoint_is_opened_with_the_info_of_its_request",
                  "the requests come to that queue"),
                 ("Shared contexts are bound before the endpoint is enabled.", HOLDS,
-                 _T + "opening/test_bindings_that_do_not_fit.py::shared_context_that_is_asked_for_and_not_given"),
+                 _ENDPOINT + "a_shared_context_is_bound_before_its_endpoint_is_enabled"),
                 ("Transmit and receive completions may go to different queues.", REFUSED, "",
                  "the event loop reads one queue for both; a second one would cost a second read of each pass, and one "
                  "thread gains nothing by it. Contexts of a scalable endpoint may have a queue each"),
@@ -332,7 +332,7 @@ STATEMENTS = [
                  "test_settings.py::an_option_is_there_or_the_provider_says_no",
                  "it is read, or the error names it"),
                 ("FI_OPT_MIN_MULTI_RECV is set before the endpoint is enabled.", HOLDS,
-                 _T + "messages/test_multi_pool.py::every_message_up_to_recv_size_fits"),
+                 _ENDPOINT + "the_least_room_of_a_buffer_is_set_before_its_endpoint_is_enabled"),
                 ("FI_OPT_CM_DATA_SIZE is the room for private data, and read only.", HOLDS, "test_settings.py::what_tcp_has",
                  "aiofabric refuses longer data before the provider sees it"),
                 ("FI_OPT_BUFFERED_LIMIT and FI_OPT_BUFFERED_MIN belong to FI_BUFFERED_RECV.", REFUSED,

@@ -164,9 +164,11 @@ async def test_a_group_is_received_while_it_is_joined() -> None:
         port = one.local_address.port
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as kernel:
             kernel.sendto(b"before", (GROUP, port))
-            async with one.join(address):
+            async with one.join(address) as group:
                 kernel.sendto(b"meanwhile", (GROUP, port))
                 assert await one.recv() == b"meanwhile"
+                await one.send(b"of a member", to=group)
+                assert await one.recv() == b"of a member"
             kernel.sendto(b"afterwards", (GROUP, port))
             kernel.sendto(b"to its own address", ("127.0.0.1", port))
             assert await one.recv() == b"to its own address"

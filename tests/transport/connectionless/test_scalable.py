@@ -134,11 +134,13 @@ async def test_each_context_has_attributes_of_its_own() -> None:
             for size in (8, 100, 5000):
                 await sending.send(bytes(size), to=back)
                 assert len(await other.receive[0].recv()) == size
-        too_much = 2 * one.info.tx_attr.inject_size  # the provider looks at what the context has
-        with pytest.raises(FabricError, match=r"fi_tx_context: .*FI_ENODATA"):
-            await aiofabric.open_scalable_endpoint(
-                "127.0.0.1", provider="sockets", transmit=[{"inject_size": too_much}]
-            ).__aenter__()
+        impossible: dict[str, dict[str, Any]] = {  # the provider looks at what the context has
+            "fi_tx_context": {"transmit": [{"inject_size": 2 * one.info.tx_attr.inject_size}]},
+            "fi_rx_context": {"receive": [{"size": 2 * one.info.rx_attr.size}]},
+        }
+        for call, options in impossible.items():
+            with pytest.raises(FabricError, match=rf"{call}: .*FI_ENODATA"):
+                await aiofabric.open_scalable_endpoint("127.0.0.1", provider="sockets", **options).__aenter__()
 
 
 async def test_each_context_has_a_queue_of_its_own() -> None:
