@@ -143,7 +143,7 @@ class Quirk(Flag):
     CUT_MESSAGE_CRASHES = auto()
     """A tagged message that has arrived in part before its receive crashes the process after its connection ended."""
     SEGMENTS_CRASH = auto()
-    """The end of a connection crashes the process if a message has arrived in part (rxm's segments)."""
+    """The end of a connection crashes the process if a message has arrived in part (rxm's segments); 1.x hangs it."""
     SHARED_TRANSMIT_CRASHES = auto()
     """The loss of a peer crashes the process if it has not answered a send of a shared transmit context."""
     NO_PLAIN_MESSAGES = auto()
@@ -362,8 +362,10 @@ _RULES = (
     _Rule(Quirk.LATE_RECEIVE_CRASHES, "ofi_rxm"),
     # xnet_progress.c, xnet_complete_rx: it frees the message, which stays in the list of those that wait for a receive.
     _Rule(Quirk.CUT_MESSAGE_CRASHES, "tcp", EndpointType.RDM, since=Version(1, 18), alone=True),
-    # rxm_conn.c, rxm_close_conn
+    # rxm_conn.c, rxm_close_conn. That of 1.x takes the message out of another list than deferred_sar_msgs, which it
+    # reads until it is empty. Over tcp, rxm of 1.x has no segments.
     _Rule(Quirk.SEGMENTS_CRASH, "ofi_rxm", since=Version(2, 0)),
+    _Rule(Quirk.SEGMENTS_CRASH, "verbs", EndpointType.RDM, before=Version(2, 0)),
     # verbs_cq.c, vrb_cq_open: the queue is the device's, of 1,024 entries, whatever is bound to it.
     *(_Rule(Quirk.QUEUE_OVERRUNS, "verbs", kind) for kind in (EndpointType.MSG, EndpointType.DGRAM)),
     # A reliable connection of InfiniBand. If a device loses its link, the connection manager says nothing.

@@ -264,14 +264,14 @@ WORKAROUNDS = {
         Workaround(
             "environment",
             "transport/workarounds/rxm_segments.py",
-            "rxm sends messages of 16 to 128 KiB in segments. 2.x crashes when a connection ends with some segments of "
-            "a message received.",
-            ((_2_0, _EVER),),
-            ((_2_0, _2_5),),
+            "rxm sends messages of 16 to 128 KiB in segments, in 1.x over verbs only. When a connection ends with some "
+            "segments of a message received, 2.x crashes, and 1.x never returns from a call.",
+            _ALL,
+            _BOTH,
             "The environment of this process, and so of its children: FI_OFI_RXM_SAR_LIMIT=0, from the first endpoint "
             "over rxm on.",
             "A variable that is set already keeps its value.",
-            "rxm of 2.x may crash at the end of a connection.",
+            "rxm of 2.x may crash at the end of a connection, and verbs;ofi_rxm of 1.x may hang its process.",
             "transport/workarounds/test_rxm_segments.py",
             "rxm: release the segments of a message in rxm_close_conn.",
             alone=True,

@@ -1,8 +1,9 @@
 """Segments: rxm sends messages of 16 to 128 KiB in several pieces.
 
 rxm of 2.x crashes if a connection ends when only some pieces have arrived (rxm_conn.c, rxm_close_conn: their buffers
-are released twice). rxm reads the limit from the environment each time an endpoint is opened, so the variable is set
-before the first one.
+are released twice). That of 1.x never returns then: it takes the message out of the wrong list, and reads the other
+one until it is empty. Over tcp, 1.x uses no segments. rxm reads the limit from the environment each time an endpoint is
+opened, so the variable is set before the first one.
 """
 
 from __future__ import annotations
