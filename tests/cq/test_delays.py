@@ -13,7 +13,6 @@ pytestmark = pytest.mark.once
 
 DELAYS = [0.0005, 0.001, 0.002, 0.005, 0.01, 0.02]
 POLL_DELAYS = DELAYS[:4]
-IDLE_AFTER = 16
 
 
 class Passes:
@@ -177,16 +176,15 @@ def test_a_queue_for_which_no_task_waits_is_polled_seldom() -> None:
     assert source.passes(2) == POLL_DELAYS[:2]
 
 
-@pytest.mark.parametrize("empty", [IDLE_AFTER - 1, IDLE_AFTER])
+@pytest.mark.parametrize("moved", [0, 1])
 @pytest.mark.parametrize("may", [True, False, None])
 @pytest.mark.parametrize("blind", [False, True])
-def test_polling_stops_when_it_may(blind: bool, may: bool | None, empty: int) -> None:
+def test_polling_stops_when_it_may(blind: bool, may: bool | None, moved: int) -> None:
     source = Passes(descriptor=False, polls=True)
-    source.empty_polls = empty
     source.polled = {object(): None} if blind else {}
     source.delays.may_stop_polling = None if may is None else lambda: bool(may)
-    assert source.end_pass() == ["polled"]
-    stops = may is True and empty == IDLE_AFTER and not blind
+    assert source.end_pass(moved) == ["polled"]
+    stops = may is True and not moved and not blind
     assert bool(source.driver.delays) is not stops
 
 
