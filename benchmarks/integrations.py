@@ -36,7 +36,7 @@ def run(work: str, provider: str, share: int) -> float:
 
 def table(rounds: int, share: int, works: list[str]) -> None:
     print(", ".join(f"{name} {value}" for name, value in machine().items()))
-    print(f"\n{'':34}" + "".join(f"{title:>22}" for title in CONTENDERS))
+    print(f"\n{'':40}" + "".join(f"{title:>16}" for title in CONTENDERS))
     for work in works:
         found: dict[str, list[float]] = {title: [] for title in CONTENDERS}
         for _ in range(rounds):
@@ -44,9 +44,8 @@ def table(rounds: int, share: int, works: list[str]) -> None:
                 found[title].append(run(work, provider, share))
         rates = [median(each) for each in found.values()]
         ratios = ["", *(f" ({rate / rates[0]:.2f})" for rate in rates[1:])]
-        unit = WORKS[work].WORKS[work].unit
-        cells = (f"{rate:.4g} {unit}{ratio}" for rate, ratio in zip(rates, ratios, strict=True))
-        print(f"{work:34}" + "".join(f"{cell:>22}" for cell in cells), flush=True)
+        cells = (f"{rate:.4g}{ratio}" for rate, ratio in zip(rates, ratios, strict=True))
+        print(f"{work + ', ' + WORKS[work].WORKS[work].unit:40}" + "".join(f"{cell:>16}" for cell in cells), flush=True)
 
 
 def main() -> None:
