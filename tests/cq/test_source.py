@@ -586,7 +586,7 @@ def test_polling_by_choice_ends_on_the_descriptor() -> None:
     endpoint.close()
 
 
-def test_polling_stops_only_if_it_may() -> None:
+def test_polling_stops_only_if_it_may_and_later_if_nothing_came() -> None:
     endpoint = Endpoint(descriptor=False)
     may, asked = False, 0
 
@@ -596,6 +596,10 @@ def test_polling_stops_only_if_it_may() -> None:
         return may
 
     endpoint.source.delays.may_stop_polling = may_stop
+    for polls in range(16):
+        endpoint.driver.settle_down(10_000)
+        assert (polls, asked) == (polls, 0)
+        endpoint.driver.pass_time()
     endpoint.driver.settle_down(10_000)
     assert asked == 1
     may = True
