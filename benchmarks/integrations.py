@@ -29,8 +29,10 @@ def run(work: str, provider: str, share: int) -> float:
     with subprocess.Popen([*command, "serve"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as server:
         assert server.stdout is not None
         port = server.stdout.readline().strip()
-        asked = subprocess.run([*command, port], stdout=subprocess.PIPE, check=True, timeout=LONGEST)
-        server.terminate()
+        try:
+            asked = subprocess.run([*command, port], stdout=subprocess.PIPE, check=True, timeout=LONGEST)
+        finally:
+            server.terminate()
     return float(asked.stdout)
 
 

@@ -51,7 +51,7 @@ def run(options: Namespace) -> int:
     run_loop(_try_to_listen, options)
     if options.workers > 1:
         _show_log(options.log_level)
-        told = run_loop(serve_by_workers, options)
+        told = anyio.run(serve_by_workers, options)
         return 1 if told is None else _raise_again(told)
     sys.path.insert(0, "")
     app = _load(options.app)
@@ -167,7 +167,7 @@ def _hypercorn(app: Any, options: Namespace) -> int:
 
 
 def _raise_again(number: signal.Signals) -> int:
-    """Like uvicorn, so that the parent process sees which signal ended this one."""
+    """Raise the signal again, as uvicorn does it: the parent process sees which signal ended this one."""
     if number == signal.SIGTERM:
         _end(number, None)  # the loop has removed its handlers, and put the default in their place
     signal.raise_signal(number)

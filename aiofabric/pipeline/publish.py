@@ -7,6 +7,7 @@ from contextlib import suppress
 from functools import lru_cache
 from threading import get_ident
 from typing import TYPE_CHECKING, Any, Final
+from weakref import WeakSet
 
 import anyio
 import anyio.lowlevel
@@ -114,7 +115,7 @@ class Publish(PipelineEnd):
         publishing.room, publishing.forget = self._changed, _close_regions
         self._subscribers: dict[Subscription, _Subscriber] = {}
         self._frames: dict[tuple[int, ...], bytes] = {}  # of publications that left together
-        self._refusing: set[Domain] = set()  # where memory could not be registered
+        self._refusing: WeakSet[Domain] = WeakSet()  # where memory could not be registered
         self._turn = anyio.Lock()
         self._waiting = 0
         self._change: anyio.Event | None = None

@@ -88,8 +88,9 @@ async def connect(
         info: open the endpoint with this `Info` and no other. Without a node, its ``dest_addr`` is the peer.
         options: see `EndpointOptions`: ``recv_size``, ``recv_count``, ``cancel_grace``, ``waiting``, ``busy_poll``.
 
-    Returns when the listener has accepted; `MessageEndpoint.param` is the listener's answer. Cancelling closes the
-    incomplete connection. libfabric has no time limit of its own: use `anyio.fail_after`.
+    Returns when the listener has accepted; `MessageEndpoint.param` is the listener's answer. A listener may send the
+    client on to another port of its host (`ConnectionRequest.redirect`). Cancelling closes the incomplete connection.
+    libfabric has no time limit of its own: use `anyio.fail_after`.
 
     Raises:
         FabricConnectionRejectedError: the listener rejected the request (``param`` holds the answer).
@@ -145,7 +146,12 @@ async def _follow(node: str | Address | None, service: str | int | None, wanted:
             return await _connect_to(node, service, wanted)
         except FabricConnectionRejectedError as error:
             port = redirected_port(error.param)
-            if port is None or wanted.raw or wanted.info is not None or wanted.reservation is not None:
+            if port is None:
+                raise
+            if wanted.raw or wanted.info is not None or wanted.reservation is not None:
+                error.detail = (
+                    f"The listener sends clients on to port {port}, which raw=, info= and reservation= exclude"
+                )
                 raise
             rejection = error
         node, service = at_port(node, port)

@@ -127,6 +127,9 @@ class Route(SubmissionQueue):
         transfer.notify = left
         return True
 
+    def accessed(self) -> None:
+        """An access of the peer's memory was posted."""
+
     @property
     def untracked(self) -> int:
         """How many messages were injected that no completion covers yet."""

@@ -1,8 +1,9 @@
-"""``aiofabric serve --workers`` serves one port by several processes, which come again when they are killed."""
+"""``aiofabric serve --workers`` serves one port by several processes, which are started again when they end."""
 
 import os
 import re
 import signal
+import socket
 from collections import Counter
 from pathlib import Path
 
@@ -11,27 +12,30 @@ import httpx
 import psutil
 import pytest
 
-from aiofabric.cli.serve import SERVERS
 from aiofabric.integrations.httpcore import FabricHTTPTransport
 from tests.cli.programs import AIOFABRIC, Program, aiofabric, started
 from tests.fixtures.ports import free_port
 
 APP = """
+import asyncio
 import os
 
 async def app(scope, receive, send):
     if scope["type"] == "lifespan":
         for event in ("startup", "shutdown"):
             await receive()
+            if event == "shutdown":
+                print("ended in good order", flush=True)
+                while "HANGS" in os.environ:
+                    await asyncio.sleep(1)
             await send({"type": f"lifespan.{event}.complete"})
-        print("ended in good order", flush=True)
         return
     await send({"type": "http.response.start", "status": 200, "headers": []})
     await send({"type": "http.response.body", "body": b"%d" % os.getpid()})
 """
-COUNT = 3
+COUNT = 2
 
-pytestmark = pytest.mark.long
+pytestmark = [pytest.mark.long, pytest.mark.once]
 
 
 @pytest.fixture(autouse=True)
@@ -69,8 +73,7 @@ def serving(port: str, *more: str) -> tuple[str, ...]:
     return (*AIOFABRIC, "serve", "web:app", *arguments, *more)
 
 
-@pytest.mark.parametrize("server", list(SERVERS))
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize(("server", "number"), [("uvicorn", signal.SIGINT), ("hypercorn", signal.SIGTERM)])
 def test_clients_go_to_the_workers_in_turn_until_a_signal_ends_all(server: str, number: signal.Signals) -> None:
     port = str(free_port())
     with started(*serving(port, "--server", server)) as program:
@@ -104,11 +107,29 @@ def test_workers_end_when_the_process_that_listens_is_killed() -> None:
         program.listens(port)
         workers = [psutil.Process(pid) for pid in anyio.run(until_all_serve, port, program)]
         program.process.kill()
+        program.process.wait()
+        with socket.create_server(("127.0.0.1", int(port))):  # no worker has the socket of the listener
+            pass
         _, alive = psutil.wait_procs(workers, timeout=20)
         assert not alive
 
 
-@pytest.mark.once
+def test_a_second_signal_kills_workers_that_do_not_end() -> None:
+    port = str(free_port())
+    with started(*serving(port), HANGS="1") as program:
+        program.listens(port)
+        workers = [psutil.Process(pid) for pid in anyio.run(until_all_serve, port, program)]
+        program.process.terminate()
+        assert program.process.stdout is not None
+        for _ in range(COUNT):
+            assert program.process.stdout.readline() == "ended in good order\n"
+        assert program.process.poll() is None
+        program.process.terminate()
+        assert program.end().status == -signal.SIGTERM
+        _, alive = psutil.wait_procs(workers, timeout=20)
+        assert not alive
+
+
 def test_an_application_that_cannot_start_ends_all(tmp_path: Path) -> None:
     (tmp_path / "web.py").write_text("raise ArithmeticError('of the application')")
     said = aiofabric(*serving("0")[len(AIOFABRIC) :])
@@ -116,7 +137,6 @@ def test_an_application_that_cannot_start_ends_all(tmp_path: Path) -> None:
     assert "of the application" in said.err
 
 
-@pytest.mark.once
 @pytest.mark.parametrize("count", ["0", "-1", "many", "1025"])
 def test_a_wrong_number_of_workers_is_a_sentence(count: str) -> None:
     said = aiofabric("serve", "web:app", "--workers", count)

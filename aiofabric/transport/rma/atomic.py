@@ -112,6 +112,7 @@ class Atomic(Resource):
         if rc == -_EAGAIN:
             return False
         check(rc, "fi_inject_atomic", peer=route.name)
+        route.accessed()
         return True
 
     async def fetch_atomic(

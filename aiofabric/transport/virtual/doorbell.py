@@ -1,7 +1,7 @@
 """Doorbell: sleep for virtual connections whose provider signals no file descriptor (shm).
 
 The queue of such a provider has to be polled, and polling needs a timer. But each connection has an OOB socket, which
-does wake the loop. A side whose last poll has found nothing sends every peer the number of messages that it has
+does wake the loop. A side that stops polling (cq/source/delays.py) sends every peer the number of messages that it has
 received, over the OOB socket, and stops polling. A peer that has sent more messages, or sends one later, rings the
 doorbell. The number is sent before the polling stops, so no message is missed.
 
@@ -50,12 +50,20 @@ class Sleeper(Protocol):
 class Doorbell:
     """One end of one connection: whether the peer sleeps, and whether the peer was told that this side sleeps."""
 
-    __slots__ = ("announced", "connection", "peer_sleeps")
+    __slots__ = ("announced", "connection", "peer_sleeps", "uncounted")
 
     def __init__(self, connection: Sleeper) -> None:
         self.connection = connection
         self.peer_sleeps = False
         self.announced = False
+        self.uncounted = False  # the peer may not have seen an access of its memory, and no number tells of it
+
+    def accessed(self) -> None:
+        """An access of the peer's memory was posted. A small one may be complete before the peer applies it."""
+        if self.peer_sleeps:
+            self.ring()
+        else:  # or the peer has told that it sleeps, and its frame was not read yet
+            self.uncounted = True
 
     def ring(self) -> None:
         """Wake a sleeping peer, to which a message was sent."""
@@ -78,5 +86,6 @@ class Doorbell:
             self.connection.source.wake()
         elif len(body) == _COUNT.size and tx is not None:
             self.peer_sleeps = True
-            if tx.sent > _COUNT.unpack(body)[0] or tx.posted or tx.waiting:
+            if self.uncounted or tx.sent > _COUNT.unpack(body)[0] or tx.posted or tx.waiting:
+                self.uncounted = False
                 self.ring()

@@ -117,8 +117,7 @@ class ConnectionRoute(Route):
     def _try(self, transfer: Transfer) -> bool:
         if not transfer.what.startswith("fi_tsend"):
             posted = super()._try(transfer)
-            if self.connection.doorbell.peer_sleeps:
-                self.connection.doorbell.ring()
+            self.accessed()
             return posted
         if self.sent - self.taken >= self.window:
             return False
@@ -139,6 +138,9 @@ class ConnectionRoute(Route):
         if self.connection.doorbell.peer_sleeps:
             self.connection.doorbell.ring()
         return posted
+
+    def accessed(self) -> None:
+        self.connection.doorbell.accessed()
 
     def granted(self, count: int) -> None:
         """The peer has taken ``count`` messages in all, modulo 256."""

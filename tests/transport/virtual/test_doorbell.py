@@ -83,6 +83,20 @@ def test_a_ring_wakes_this_side_and_the_peer_is_told_again(connection: Connectio
     assert connection.frames == [(ASLEEP, count(5))] * 2
 
 
+def test_an_access_of_the_peers_memory_that_is_complete_wakes_a_peer_that_fell_asleep(
+    connection: Connection, doorbell: Doorbell
+) -> None:
+    """Its frame was on its way when the access was posted."""
+    doorbell.accessed()
+    assert not connection.frames
+    doorbell.frame_received(ASLEEP, count(3))
+    assert connection.frames == [(RING, b"")]
+    doorbell.frame_received(ASLEEP, count(3))
+    assert connection.frames == [(RING, b"")], "the peer has seen it"
+    doorbell.accessed()
+    assert connection.frames == [(RING, b"")] * 2, "the peer sleeps"
+
+
 @pytest.mark.parametrize(
     ("received", "under_way", "rings"),
     [(3, None, False), (2, None, True), (3, "posted", True), (3, "waiting", True)],
