@@ -49,9 +49,9 @@ class Program:
             text=True,
         )
 
-    def end(self) -> Said:
+    def end(self, timeout: float = TIMEOUT) -> Said:
         """Wait for its end. The line that reports a listening server is left out."""
-        out, err = self.process.communicate(timeout=TIMEOUT)
+        out, err = self.process.communicate(timeout=timeout)
         err = "".join(line for line in err.splitlines(keepends=True) if not line.startswith("listening at "))
         return Said(out, err, self.process.returncode)
 

@@ -17,7 +17,8 @@ from aiofabric.cli.doctor.variable import LEFT_OUT, environment, remove, secrets
 from tests.cli.programs import AIOFABRIC, Said, aiofabric, started
 from tests.fixtures.ports import free_port
 
-pytestmark = pytest.mark.timeout(90)
+LONGEST = 150.0  # seconds: each of 18 checks starts two processes, which takes 2 s beside other tests on two cores
+pytestmark = pytest.mark.timeout(LONGEST + 30)
 
 QUICK = ("--idle", "0.05")
 FACTS = {"versions", "environment", "limits", "devices", "interfaces", "offers"}
@@ -30,7 +31,8 @@ SIZES = {"1", "300", "65536", "16777216"}
 def report(folder: Path, *arguments: str, **environment: str) -> tuple[Said, dict[str, Any]]:
     """Run the command, and read the file."""
     path = folder / "report.json"
-    said = aiofabric("doctor", "--report", str(path), *QUICK, *arguments, **environment)
+    with started(*AIOFABRIC, "doctor", "--report", str(path), *QUICK, *arguments, **environment) as program:
+        said = program.end(LONGEST)
     return said, json.loads(path.read_text())
 
 
