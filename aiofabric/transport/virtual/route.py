@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from ...address import Address
     from ...cq.loops.drivers import Waiter
     from ...cq.submission import Transfer
+    from ...remote_region import RemoteRegion
     from .doorbell import Doorbell
     from .protocol import Hello
 
@@ -112,7 +113,21 @@ class ConnectionRoute(Route):
     def post(
         self, data: Any, tag: int | None = None, remote_data: int | None = None, flags: int | None = None
     ) -> Transfer:
-        return super().post(data, 0, remote_data, flags)
+        transfer = super().post(data, 0, remote_data, flags)
+        self._resume_polling()
+        return transfer
+
+    def post_rma(
+        self, what: str, pins: Any, remote: RemoteRegion, remote_data: int | None, flags: int | None
+    ) -> Transfer:
+        transfer = super().post_rma(what, pins, remote, remote_data, flags)
+        self._resume_polling()
+        return transfer
+
+    def _resume_polling(self) -> None:
+        """An operation is under way, and perhaps no task waits for it: this side does not sleep meanwhile."""
+        if self.source.polls:
+            self.source.touch()
 
     def _try(self, transfer: Transfer) -> bool:
         if not transfer.what.startswith("fi_tsend"):
