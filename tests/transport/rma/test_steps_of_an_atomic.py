@@ -52,6 +52,9 @@ class Route:
         self.checked.append((flags, size))
         return flags
 
+    def accessed(self) -> None:
+        """The peer does not sleep."""
+
     def submit(
         self, call: str, function: Any, args: Any, keep: Any, size: int, registrations: Any, *, message: Any
     ) -> Any:
