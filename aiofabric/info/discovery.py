@@ -196,8 +196,10 @@ def check_info(info: object) -> None:
     if not isinstance(info, Info):
         raise TypeError(f"an Info, as getinfo() returns it, is needed, not {info!r}")
     if unknown := Mode(info.native.mode) & ~Hints().mode:
-        detail = f"The info has the mode {unknown}, which aiofabric does not support: call getinfo(hints=Hints())"
-        raise NotSupportedError(constants.FI_EBADFLAGS, "fi_getinfo", detail=detail)
+        detail = f"The info has the mode {unknown}, which aiofabric does not support"
+        error = NotSupportedError(constants.FI_EBADFLAGS, "fi_getinfo", detail=detail)
+        error.cure = "Take an info of getinfo(hints=Hints())"
+        raise error
     info.native_handle()
 
 

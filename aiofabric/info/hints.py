@@ -93,7 +93,9 @@ class Hints:
         for name, why in _REFUSED.items():
             for family, asked in ((Mode, self.mode), (Caps, self.caps)):
                 if (bit := family.__members__.get(name)) is not None and bit in asked:
-                    raise NotSupportedError(constants.FI_EBADFLAGS, "fi_getinfo", detail=f"{bit}: {why}")
+                    error = NotSupportedError(constants.FI_EBADFLAGS, "fi_getinfo", detail=f"{bit}: {why}")
+                    error.cure = f"Leave {bit} out of the hints"
+                    raise error
         said = {each.name: getattr(self, each.name) for each in fields(self) if each.name != "handle"}
         native = compose(ffi.new("struct fi_info *"), said)
         native.handle = native_of(open_object("handle", self.handle))

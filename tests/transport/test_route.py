@@ -309,6 +309,15 @@ def test_other_writes_need_the_form_with_a_structure(
     assert posted == (flags or 0) | (0 if number is None else DATA)
 
 
+def test_a_write_of_pieces_with_a_number_has_the_default_flags(sending: Sending) -> None:
+    """libfabric does not apply them to the form with a structure."""
+    sending.handle.tx_flags = DELIVERY
+    sending.route.post_rma("fi_write", pieces(), REMOTE, 9, None)
+    assert sending.post.args[2] == DELIVERY | DATA
+    sending.route.post_rma("fi_write", pieces(), REMOTE, 9, 0)
+    assert sending.post.args[2] == DATA
+
+
 def test_an_endpoint_without_access_to_memory_says_so(sending: Sending) -> None:
     sending.handle.reaches_memory = False
     sending.handle.info.caps = Caps.MSG

@@ -19,9 +19,14 @@ pytestmark = pytest.mark.anyio
 MIB = 1 << 20
 
 
+def names_senders(provider: str) -> bool:
+    """rxd names none, although it grants FI_SOURCE."""
+    return not provider.endswith("ofi_rxd")
+
+
 def source(provider: str, peer: Peer) -> Peer | None:
-    """The source of a message of ``peer``: rxd reports none, although it grants FI_SOURCE."""
-    return None if provider.endswith("ofi_rxd") else peer
+    """The source of a message of ``peer``."""
+    return peer if names_senders(provider) else None
 
 
 def numbered(number: int, size: int) -> bytes:
@@ -75,6 +80,8 @@ async def test_many_messages_arrive_in_order(rdm: str) -> None:
 
 
 async def test_three_endpoints_know_who_is_who(rdm: str) -> None:
+    if not names_senders(rdm):
+        pytest.skip("messages over rxd name no sender")
     async with (
         peers(rdm) as (one, other, there, back),
         aiofabric.open_endpoint(EndpointType.RDM, where(rdm), provider=rdm) as third,
@@ -82,10 +89,10 @@ async def test_three_endpoints_know_who_is_who(rdm: str) -> None:
         known = await other.add_peer(third.local_address)
         await third.send(b"from the third", to=await third.add_peer(other.local_address))
         got = await other.recv()
-        assert (got, got.source) == (b"from the third", source(rdm, known))
+        assert (got, got.source) == (b"from the third", known)
         await one.send(b"from the first", to=there)
         got = await other.recv()
-        assert (got, got.source) == (b"from the first", source(rdm, back))
+        assert (got, got.source) == (b"from the first", back)
 
 
 async def test_an_unknown_peers_message_has_no_source_until_he_is_known(rdm: str) -> None:

@@ -17,7 +17,7 @@ HERE = Address.from_ip("127.0.0.3", 0)  # not the address that a provider takes 
 NAME = Address.from_str(f"fi_shm://tests-of-addresses-in-hints-{os.getpid()}")  # other test processes have their own
 
 
-@pytest.mark.parametrize("provider", ["tcp", "tcp;ofi_rxm", "udp;ofi_rxd"])
+@pytest.mark.parametrize("provider", ["tcp", "tcp;ofi_rxm", "udp;ofi_rxd", "sockets", "net"])
 async def test_listening_and_connecting(provider: str) -> None:
     require(provider)
     async with (
