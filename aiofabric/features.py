@@ -220,7 +220,7 @@ def _who_has(caps: Caps, info: Info) -> str:
 class _Rule(NamedTuple):
     quirk: Quirk
     provider: str
-    """One layer of the provider's name."""
+    """One layer of the provider's name, or several with a semicolon between them, which the name must all have."""
     type: EndpointType = EndpointType.UNSPEC
     """The type of endpoint it applies to; UNSPEC for all."""
     since: Version = Version(1, 0)
@@ -356,7 +356,7 @@ _RULES = (
     # rxm_conn.c, rxm_close_conn: it closes the connection below, and then handles the completions that are left. Over
     # tcp, rxm receives through a shared context, which stays open; over verbs, domain.py demands one.
     # But a large message and an atomic operation are answered over the connection.
-    _Rule(Quirk.CLOSE_POSTS_RECEIVES, "verbs", EndpointType.RDM),
+    _Rule(Quirk.CLOSE_POSTS_RECEIVES, "verbs;ofi_rxm"),
     # rxm_cq.c, rxm_rndv_read: it reads the message over the connection, which rxm_close_conn has set to NULL. Plain
     # messages have no peek, and a peek says neither who sent the message nor whether that peer is connected.
     _Rule(Quirk.LATE_RECEIVE_CRASHES, "ofi_rxm"),
@@ -365,7 +365,7 @@ _RULES = (
     # rxm_conn.c, rxm_close_conn. That of 1.x takes the message out of another list than deferred_sar_msgs, which it
     # reads until it is empty. Over tcp, rxm of 1.x has no segments.
     _Rule(Quirk.SEGMENTS_CRASH, "ofi_rxm", since=Version(2, 0)),
-    _Rule(Quirk.SEGMENTS_CRASH, "verbs", EndpointType.RDM, before=Version(2, 0)),
+    _Rule(Quirk.SEGMENTS_CRASH, "verbs;ofi_rxm", before=Version(2, 0)),
     # verbs_cq.c, vrb_cq_open: the queue is the device's, of 1,024 entries, whatever is bound to it.
     *(_Rule(Quirk.QUEUE_OVERRUNS, "verbs", kind) for kind in (EndpointType.MSG, EndpointType.DGRAM)),
     # A reliable connection of InfiniBand. If a device loses its link, the connection manager says nothing.
@@ -383,12 +383,12 @@ _RULES = (
 
 def quirks(info: Info) -> Quirk:
     """Return the known deviations of an offer's provider, in the running library."""
-    layers = info.fabric_attr.prov_name.split(";")
+    layers = {*info.fabric_attr.prov_name.split(";")}
     running = library_version()
     found = Quirk(0)
     for rule in _RULES:
         if (
-            rule.provider in layers
+            {*rule.provider.split(";")} <= layers
             and rule.type in (EndpointType.UNSPEC, info.ep_attr.type)
             and rule.since <= running < rule.before
             and not (rule.alone and len(layers) > 1)

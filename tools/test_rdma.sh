@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# The tests of connections, messages, memory, streams, RPC and closes, on verbs and verbs;ofi_rxm: tools/test_rdma.sh
-# [--quick] [pytest's arguments], or tools/test_rdma.sh --matrix OFFER...
+# The tests of connections, messages, memory, streams, RPC, pipelines and closes, on verbs and verbs;ofi_rxm:
+# tools/test_rdma.sh [--quick] [pytest's arguments], or tools/test_rdma.sh --matrix OFFER...
 #
 # They run in a virtual machine that has an RDMA device (rdma_vm.sh), on asyncio with one libfabric, on trio with the other.
 # Each value of a test's parameters runs with one of the two (tests/fixtures/combinations.py); the tests in tests/rdma run
@@ -43,6 +43,8 @@ connections="tests/cm/test_connections.py tests/transport/test_connect.py
     tests/transport/connected/test_peer_killed_mid_transfer.py tests/transport/test_closed_meanwhile.py
     tests/transport/connectionless/test_rdm.py"
 streams="tests/streams/test_byte.py tests/streams/test_message.py tests/rpc/test_calls.py"
+pipelines="tests/pipeline/test_push_pull.py tests/pipeline/test_large_items.py
+    tests/pipeline/test_publish_subscribe.py"
 closes="tests/transport/closing/test_closing_under_work.py
     tests/transport/closing/test_connectionless_closing_under_work.py"
 
@@ -83,6 +85,7 @@ for library in "" $(.venv/bin/python -c 'from tests.fixtures.libraries import li
     run "$loop" "$devices" --combinations=all "$@"
     run "$loop" "$memory $connections" "$@"
     run "$loop" "$streams" "$@"
+    run "$loop" "$pipelines" "$@"
     run "survive_ or buffer_error or (die_under_work and not connectionless)" "$closes" "$@"
     other=asyncio
 done

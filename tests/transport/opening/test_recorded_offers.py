@@ -55,6 +55,15 @@ def test_descriptors_that_never_fire_are_not_waited_on(provider: str) -> None:
     assert Quirk.NO_WAIT_FD in quirks(offer(provider))
 
 
+@pytest.mark.parametrize(("provider", "found"), [("verbs;ofi_rxm", True), ("verbs;ofi_rxd", False)])
+def test_what_rxm_does_over_verbs_is_said_of_no_other_layer(provider: str, found: bool) -> None:
+    """rxd sends datagrams of the device: it has no connections, and cuts messages in another way."""
+    known = quirks(offer(provider))
+    assert bool(known & Quirk.CLOSE_POSTS_RECEIVES) is found
+    assert bool(known & Quirk.SEGMENTS_CRASH) is found
+    assert not quirks(offer("verbs")) & (Quirk.CLOSE_POSTS_RECEIVES | Quirk.SEGMENTS_CRASH)
+
+
 def test_opx_matches_each_bit_of_a_tag_by_itself() -> None:
     TagFormat.of(offer("opx")).check(1 << 63 | 5, 0b0110)
     other = offer("psm3").replace(ep_attr={"mem_tag_format": NO_LIMIT})  # asked for by a program: one field
