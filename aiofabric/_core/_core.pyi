@@ -83,7 +83,7 @@ class SourceCore:
     armed: bool
     must_iterate: bool
     _yielding: int
-    _completions: int
+    completions: int
     _passes: int
     _wakeups: int
     _empty: int

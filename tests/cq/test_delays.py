@@ -13,7 +13,6 @@ pytestmark = pytest.mark.once
 
 DELAYS = [0.0005, 0.001, 0.002, 0.005, 0.01, 0.02]
 POLL_DELAYS = DELAYS[:4]
-IDLE_AFTER = 16
 
 
 class Passes:
@@ -28,7 +27,7 @@ class Passes:
         )
         self.told: list[str] = []
         self.is_quiet = True
-        self.empty_polls = self.empty_streak = self.interest = 0
+        self.empty_polls = self.empty_streak = self.interest = self.completions = 0
         self.events_due = self.paused = False
         self.recheck = True
         self.polled: dict[Any, None] = {}
@@ -177,17 +176,35 @@ def test_a_queue_for_which_no_task_waits_is_polled_seldom() -> None:
     assert source.passes(2) == POLL_DELAYS[:2]
 
 
-@pytest.mark.parametrize("empty", [IDLE_AFTER - 1, IDLE_AFTER])
+@pytest.mark.parametrize("moved", [0, 1])
 @pytest.mark.parametrize("may", [True, False, None])
 @pytest.mark.parametrize("blind", [False, True])
-def test_polling_stops_when_it_may(blind: bool, may: bool | None, empty: int) -> None:
+def test_polling_stops_when_it_may(blind: bool, may: bool | None, moved: int) -> None:
     source = Passes(descriptor=False, polls=True)
-    source.empty_polls = empty
+    source.completions = 1
     source.polled = {object(): None} if blind else {}
     source.delays.may_stop_polling = None if may is None else lambda: bool(may)
-    assert source.end_pass() == ["polled"]
-    stops = may is True and empty == IDLE_AFTER and not blind
+    assert source.end_pass(moved) == ["polled"]
+    stops = may is True and not moved and not blind
     assert bool(source.driver.delays) is not stops
+
+
+def test_polling_that_was_resumed_in_vain_stops_later() -> None:
+    """A peer whose messages wait for their receives rings the doorbell again at once."""
+    source = Passes(descriptor=False, polls=True)
+    source.completions = 1
+    source.delays.may_stop_polling = lambda: True
+    source.end_pass()
+    assert not source.driver.delays
+    for _ in range(16):
+        source.end_pass()
+        assert source.driver.pass_time()
+    source.end_pass()
+    assert not source.driver.delays
+    source.empty_polls = 0
+    source.completions += 1
+    source.end_pass()
+    assert not source.driver.delays
 
 
 def test_the_descriptor_of_an_event_queue_that_stays_readable_is_not_watched() -> None:

@@ -586,7 +586,7 @@ def test_polling_by_choice_ends_on_the_descriptor() -> None:
     endpoint.close()
 
 
-def test_polling_stops_only_if_it_may_and_after_a_while() -> None:
+def test_polling_stops_only_if_it_may_and_later_if_nothing_came() -> None:
     endpoint = Endpoint(descriptor=False)
     may, asked = False, 0
 

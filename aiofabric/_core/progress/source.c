@@ -225,7 +225,7 @@ static PyMemberDef SourceCore_members[] = {
 	COUNT("abandoned", interest.abandoned),
 	COUNT("_yielding", iteration.yielding),
 	{"unsent", T_LONGLONG, offsetof(SourceCore, interest.unsent), READONLY, "outputs that send in the next iteration of the loop"},
-	COUNT("_completions", reading.completions),
+	COUNT("completions", reading.completions),
 	COUNT("_passes", pacing.passes),
 	COUNT("_wakeups", pacing.wakeups),
 	COUNT("_empty", pacing.empty),

@@ -212,7 +212,7 @@ class Source(SourceCore):
     def _counted(self) -> dict[str, int]:
         return {
             "passes": self._passes,
-            "completions": self._completions,
+            "completions": self.completions,
             "errors": self.unmatched.errors,
             "stale": self.unmatched.stale,
             "wakeups": self._wakeups,

@@ -1,7 +1,7 @@
 """Doorbell: sleep for virtual connections whose provider signals no file descriptor (shm).
 
 The queue of such a provider has to be polled, and polling needs a timer. But each connection has an OOB socket, which
-does wake the loop. A side that has received nothing for a while sends every peer the number of messages that it has
+does wake the loop. A side that stops polling (cq/source/delays.py) sends every peer the number of messages that it has
 received, over the OOB socket, and stops polling. A peer that has sent more messages, or sends one later, rings the
 doorbell. The number is sent before the polling stops, so no message is missed.
 

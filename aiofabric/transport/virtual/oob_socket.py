@@ -30,6 +30,7 @@ MAX_FRAME = 2048
 _MARK = 0xAF1B
 _HEADER = struct.Struct("!HBH")
 _ROOM = 4096
+_READS = 8  # in a row, so that a peer that floods the OOB socket does not hold the loop
 
 
 class Frame(NamedTuple):
@@ -86,21 +87,25 @@ class OobSocket:
             return False
 
     def _readable(self) -> None:
-        if self._socket is None:
-            return
-        try:
-            data = self._socket.recv(_ROOM)
-        except (BlockingIOError, InterruptedError):
-            return
-        except OSError:
-            data = b""
-        if not data:
-            self._end()
-            return
-        self._received += data
-        self.hand_out()
-        if len(self._received) > _ROOM:  # no handler is set yet, and a peer never sends that much before
-            self._end()
+        # Read again after data: if the peer has reset the connection, uvloop calls this once and never again, and the
+        # first read returns what had arrived before the reset.
+        for _ in range(_READS):
+            if self._socket is None:
+                return
+            try:
+                data = self._socket.recv(_ROOM)
+            except (BlockingIOError, InterruptedError):
+                return
+            except OSError:
+                data = b""
+            if not data:
+                self._end()
+                return
+            self._received += data
+            self.hand_out()
+            if len(self._received) > _ROOM:  # no handler is set yet, and a peer never sends that much before
+                self._end()
+        self._driver.call_soon(self._readable)
 
     def poll(self) -> None:
         """Read data that the loop has not read yet, to learn whether the peer has already left."""

@@ -75,6 +75,43 @@ async def test_idle_sides_sleep_and_wake_for_a_message(child) -> None:  # type: 
         await endpoint.aclose()
 
 
+async def read_nothing(parent: Parent) -> None:
+    async with aiofabric.listen("127.0.0.1", 0, provider="shm") as listener:
+        parent.tell(listener.address.port)
+        async with await (await listener.accept_request()).accept() as endpoint:
+            assert await endpoint.recv() == b"first"
+            await parent.areceive()
+            source = source_of(endpoint)
+            passes = source.statistics().passes
+            await anyio.sleep(1)  # the span that is measured
+            parent.tell(source.statistics().passes - passes)
+            await parent.areceive()  # stay while the peer sends
+
+
+async def test_a_receiver_that_reads_nothing_polls_seldom_while_its_peer_waits(child) -> None:  # type: ignore[no-untyped-def]
+    """Each time it stops polling, the peer rings, because its messages have not been received."""
+    receiver = child(read_nothing)
+    async with await aiofabric.connect("127.0.0.1", await receiver.areceive(), provider="shm") as endpoint:
+        await endpoint.send(b"first")
+
+        async def flood() -> None:
+            while True:
+                await endpoint.send(bytes(1000))
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(flood)
+            sent = -1
+            while sent != endpoint.statistics().sends:
+                sent = endpoint.statistics().sends
+                await anyio.sleep(0.1)
+            receiver.tell("measure")
+            passes = await receiver.areceive()
+            tasks.cancel_scope.cancel()
+        endpoint.abort()
+        receiver.tell("leave")
+    assert passes < 2000  # 540 here; 27,000 if it stopped again at once
+
+
 async def remember(parent: Parent) -> None:
     async with aiofabric.listen("127.0.0.1", 0, provider="shm") as listener:
         parent.tell(listener.address.port)
