@@ -189,7 +189,7 @@ def test_polling_stops_when_it_may(blind: bool, may: bool | None, moved: int) ->
     assert bool(source.driver.delays) is not stops
 
 
-def test_polling_that_was_resumed_in_vain_stops_later() -> None:
+def test_polling_that_was_resumed_for_nothing_stops_later() -> None:
     """A peer whose messages wait for their receives rings the doorbell again at once."""
     source = Passes(descriptor=False, polls=True)
     source.completions = 1
