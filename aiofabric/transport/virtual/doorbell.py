@@ -1,9 +1,9 @@
 """Doorbell: sleep for virtual connections whose provider signals no file descriptor (shm).
 
 The queue of such a provider has to be polled, and polling needs a timer. But each connection has an OOB socket, which
-does wake the loop. A side that stops polling (cq/source/delays.py) sends every peer the number of messages that it has
-received, over the OOB socket, and stops polling. A peer that has sent more messages, or sends one later, rings the
-doorbell. The number is sent before the polling stops, so no message is missed.
+does wake the loop. Before a side stops polling (cq/source/delays.py), it sends every peer the number of messages that
+it has received, over the OOB socket. A peer that has sent more messages, or sends one later, rings the doorbell. So
+no message is missed.
 
 This is used only if the provider keeps sent data in the memory of one host. A provider that sends over a network by
 itself (rxd) needs regular polls to send lost packets again.
