@@ -142,7 +142,7 @@ WORKAROUNDS = {
             _BOTH,
             "The socket of a connection whose two ends are in this machine (TCP_CONGESTION).",
             _CONNECTED,
-            "Messages of 64 KiB take 38 us each over loopback instead of 12 where the system has BBR.",
+            "Where the system has BBR, messages of 64 KiB took 38 us each over loopback instead of 10.5.",
             "cm/test_pacing.py",
             "None: the kernel does what its administrator chose.",
         ),
