@@ -54,7 +54,7 @@ C_ERRORS = (
     ("base/fifo.c", "for (i = self->count; i > index; i--)", "for (i = self->count; i > index + 1; i--)"),
     ("queue/coalescing.c", "\t\tset_cork(socket, 0);", "\t\t;"),
     ("queue/coalescing.c", "now_ns() - self->since > COALESCE_NS", "now_ns() - self->since < 0"),
-    ("progress/completions.c", "rc ? source_report(self, name_callback_failed) : 0;", "rc;"),
+    ("progress/completions.c", "return source_report(self, name_callback_failed);", "return -1;"),
     ("progress/completions.c", "upcalls.transfer.type) && !(entry->flags & OF_THE_PEER)", "upcalls.transfer.type)"),
     ("messages/length_prefix.c", "size - start >= LENGTH", "size - start > LENGTH"),
     ("messages/length_prefix.c", "if (length > size - start - LENGTH)", "if (length >= size - start - LENGTH)"),

@@ -289,7 +289,7 @@ class ChannelCore:
     _refusal: Exception | None
     _on_closed: Callable[[], object] | None
     _end_frame: int
-    gathers: bool
+    longest_gather: int
     _end_received: bool
     _close_received: bool
     @property

@@ -60,7 +60,8 @@ class MessageStream(ChannelStream, ObjectStream[bytes]):
 
     def __init__(self, channel: EndpointChannel) -> None:
         super().__init__(channel)
-        channel.gathers = channel.ours.packing and channel.theirs.packing
+        if not (channel.ours.packing and channel.theirs.packing):
+            channel.longest_gather = 0
         self._source, self._strict = channel.pace
         self._messages: deque[bytes] = deque()
         self._parts: list[bytes | memoryview] = []  # of a message, or of its length, that has not arrived completely

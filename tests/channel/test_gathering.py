@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import asynccontextmanager
+from time import sleep
 from typing import TYPE_CHECKING
 
 import anyio
@@ -12,12 +14,27 @@ import aiofabric
 from aiofabric import MessageEndpoint
 from aiofabric.channel.connect import HELLO
 from aiofabric.channel.frames import CLOSE, END, FRAME_COST, GRANT, PLAIN, Hello, header
+from tests.channel.raw import Peers, raw_peers
 
 if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
     from aiofabric.channel.endpoint import EndpointChannel
-    from tests.channel.raw import Peers
 
 pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+def peers(provider: str) -> Peers:
+    """Their passes may take any time: another process may have the core between two sends."""
+
+    @asynccontextmanager
+    async def patient(*hello: Hello) -> AsyncIterator[tuple[EndpointChannel, MessageEndpoint]]:
+        async with raw_peers(provider)(*hello) as (channel, raw):
+            channel.longest_gather = 1 << 60
+            yield channel, raw
+
+    return patient
 
 
 async def a_new_pass(channel: EndpointChannel, raw: MessageEndpoint) -> None:
@@ -40,7 +57,7 @@ async def test_the_first_send_of_a_pass_leaves_at_once_and_the_others_together(p
 
 async def test_a_channel_may_send_each_piece_in_its_own_frame(peers: Peers) -> None:
     async with peers() as (channel, raw):
-        channel.gathers = False
+        channel.longest_gather = 0
         await a_new_pass(channel, raw)
         for part in (b"first", b"second"):
             assert channel.try_send(part) == len(part)
@@ -82,6 +99,16 @@ async def test_many_small_sends_leave_before_the_pass_ends(peers: Peers) -> None
         while len(received) < len(sent):
             received += bytes(await raw.recv())[4:]
         assert received == sent
+
+
+async def test_small_sends_leave_while_a_long_pass_goes_on(provider: str) -> None:
+    async with raw_peers(provider)() as (channel, raw):
+        await a_new_pass(channel, raw)
+        for part in (b"first", b"second", b"third"):
+            channel.try_send(part)
+            sleep(0.001)  # noqa: ASYNC251 - no other task runs: the pass goes on
+        assert channel.unsent == 0
+        assert b"".join([bytes(await raw.recv())[4:] for _ in range(2)]) == b"firstsecondthird"
 
 
 @pytest.mark.parametrize("way", ["eof", "close"])

@@ -20,6 +20,7 @@ struct completed {
 struct frame_sink {
 	PyTypeObject *type;
 	int (*arrived)(PyObject *self, PyObject *buffer, const char *bytes, Py_ssize_t size, PyObject *view, Py_ssize_t offset);
+	int (*read_ended)(PyObject *self); /* called if `source_call_after_read` was, when all completions of the read are dispatched */
 };
 
 struct upcalls {

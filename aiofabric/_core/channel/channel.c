@@ -19,6 +19,11 @@ PyTypeObject *ChannelCore_Type;
 
 #define MOST_CREDITS 0xffffffffLL
 #define COPY_LIMIT 16384 /* bytes up to which a send is copied behind its header; larger ones leave from where they lie */
+/*
+ * The peer works meanwhile. Without this limit, the two sides of 32 calls of grpclib at a time worked in turns: 2,400
+ * calls/s, and 3,500 with it; sockets made 3,700.
+ */
+#define LONGEST_GATHER_NS 200000
 
 int channel_ready(const ChannelCore *self)
 {
@@ -54,7 +59,7 @@ static int ChannelCore_init(ChannelCore *self, PyObject *args, PyObject *kwargs)
 	self->least = self->copied < theirs / 4 ? self->copied : theirs / 4;
 	self->credits = self->most_credits = theirs;
 	self->end_frame = -1;
-	self->gathers = 1;
+	self->gather.longest = LONGEST_GATHER_NS;
 	self->watcher = new_ref(Py_None);
 	self->on_writable = new_ref(Py_None);
 	self->gone = new_ref(Py_None);
@@ -151,7 +156,8 @@ static PyMemberDef ChannelCore_members[] = {
 	COUNT("_sent_bytes", sent_bytes),
 	COUNT("_sent_frames", sent_frames),
 	{"_end_frame", T_INT, offsetof(ChannelCore, end_frame), 0, "END or CLOSE, to be sent after all posted data; -1: neither"},
-	{"gathers", T_BOOL, offsetof(ChannelCore, gathers), 0, "whether small sends of one pass leave as one frame"},
+	{"longest_gather", T_LONGLONG, offsetof(ChannelCore, gather.longest), 0,
+	 "Nanoseconds after which the small sends of one pass leave before it ends; 0: each leaves in its own frame."},
 	{"_end_received", T_BOOL, offsetof(ChannelCore, end_received)},
 	{"_close_received", T_BOOL, offsetof(ChannelCore, close_received)},
 	{NULL},

@@ -14,6 +14,8 @@ struct gather {
 	char *bytes;
 	Py_ssize_t size, room;
 	long long count;	/* sends */
+	long long began;	/* when the first of them came */
+	long long longest;	/* ns after which their frame leaves before the pass ends; 0: each leaves as a frame */
 	long long pass;		/* when the iteration of the loop began in which a frame left last; 0: none did */
 	char scheduled;		/* `_pass_ends` will be called */
 	char counted;		/* in `unsent` of the source: nothing may poll before the frame has left */
@@ -36,6 +38,7 @@ typedef struct {
 	PyObject *watcher;
 	Waiter *reader;		/* of the task that waits for data, not counted; or NULL */
 	long long window, taken, outstanding, got_bytes, got_frames;
+	long long joined;	/* frames that the protocol gets together when the read of the queue ends */
 	char end_received, close_received;
 	/* sending */
 	struct gather gather;
@@ -44,7 +47,6 @@ typedef struct {
 	long long payload, copied, least, credits, most_credits, sent_bytes, sent_frames;
 	int end_frame;		/* KIND_END or KIND_CLOSE, to be sent after all posted data; -1: neither */
 	char said_end, said_close;
-	char gathers;		/* whether small sends of one pass leave as one frame */
 	/* the end */
 	PyObject *gone, *closed, *refusal, *on_closed;
 } ChannelCore;

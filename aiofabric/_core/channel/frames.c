@@ -105,6 +105,11 @@ static int arrived(PyObject *self, PyObject *buffer, const char *bytes, Py_ssize
 	return read_frame((ChannelCore *) self, (PoolBuffer *) buffer, bytes, size);
 }
 
+static int read_ended(PyObject *self)
+{
+	return channel_read_ended((ChannelCore *) self);
+}
+
 int add_channel_frames(PyObject *module)
 {
 	static const struct name names[] = {
@@ -114,6 +119,6 @@ int add_channel_frames(PyObject *module)
 
 	if (intern(names))
 		return -1;
-	upcalls.channel_sink = (struct frame_sink) {ChannelCore_Type, arrived};
+	upcalls.channel_sink = (struct frame_sink) {ChannelCore_Type, arrived, read_ended};
 	return 0;
 }

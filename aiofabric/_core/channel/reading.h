@@ -7,6 +7,8 @@
 
 /* A frame of data has arrived. 1: `buffer` is kept, the receive that holds it; -1: an exception. */
 int channel_data_arrived(ChannelCore *self, PoolBuffer *buffer, const char *bytes, Py_ssize_t size);
+/* All frames of a read of the queue have arrived: the protocol gets those that wait for that. */
+int channel_read_ended(ChannelCore *self);
 /* Data, the end or an error can be taken. */
 int channel_wake_reader(ChannelCore *self);
 /* Take at most so many bytes; only if there are some. */

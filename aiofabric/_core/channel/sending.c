@@ -2,14 +2,15 @@
  * The half of a byte channel that sends: it spends the peer's credits, and grants new ones in the headers of its frames.
  *
  * The first send of a pass of the loop leaves at once. Further small ones are gathered, and leave as one frame: when the
- * pass ends, when a task waits for the answer (stream.c), or when there are enough. An arriving frame begins a new pass,
- * so a task that sends one message and waits is never delayed.
+ * pass ends, when a task waits for the answer (stream.c), when there are enough, or after 0.2 ms. An arriving frame
+ * begins a new pass, so a task that sends one message and waits is never delayed.
  *
  * `bytes` never change, so large ones are sent without a copy, and the send returns as soon as the provider has them.
  * With fifteen frames in flight, one poll collects the completions of all of them; waiting for each cost 25 us of the
  * 50 us that a frame of 64 KiB took. Other large memory is posted: lent until its frames have left.
  */
 #include "channel/sending.h"
+#include "base/clock.h"
 #include "base/exceptions.h"
 #include "base/names.h"
 #include "base/references.h"
@@ -274,9 +275,12 @@ static int gather(ChannelCore *self, const struct outgoing *data)
 {
 	struct gather *gather = &self->gather;
 	Py_ssize_t size = size_of(data);
+	long long now = now_ns();
 
 	if (make_room(gather, gather->size + size))
 		return -1;
+	if (!gather->size)
+		gather->began = now;
 	self->credits -= size + (gather->size ? 0 : CREDITS_OF_FRAME);
 	copy_to(gather->bytes + gather->size, data);
 	gather->size += size;
@@ -286,13 +290,15 @@ static int gather(ChannelCore *self, const struct outgoing *data)
 	if (!gather->counted)
 		interest_gather(&self->source->interest);
 	gather->counted = 1;
-	return gather->count < GATHERED && gather->size < self->copied ? 0 : channel_flush(self);
+	if (gather->count < GATHERED && now - gather->began < gather->longest && gather->size < self->copied)
+		return 0;
+	return channel_flush(self);
 }
 
 /* Whether a small send must wait for others. Records that one leaves otherwise. */
 static int joins_others(ChannelCore *self)
 {
-	if (!self->source || !self->gathers)
+	if (!self->source || !self->gather.longest)
 		return 0;
 	if (self->gather.size || self->gather.pass == self->source->iteration.began)
 		return 1;

@@ -52,6 +52,12 @@ int source_report(SourceCore *self, PyObject *name)
 	return rc;
 }
 
+/* The entries behind it belong to other objects. */
+static int callback_failed(SourceCore *self)
+{
+	return source_report(self, name_callback_failed);
+}
+
 /* Dispatch a completion to its object. */
 static int dispatch(SourceCore *self, const struct fi_cq_tagged_entry *entry, const fi_addr_t *from)
 {
@@ -72,7 +78,7 @@ static int dispatch(SourceCore *self, const struct fi_cq_tagged_entry *entry, co
 		Py_DECREF(tuple);
 	}
 	Py_XDECREF(operation);
-	return rc ? source_report(self, name_callback_failed) : 0; /* the entries behind it belong to other objects */
+	return rc ? callback_failed(self) : 0;
 }
 
 /* Read a queue that is not a NativeQueue. It may return more completions than one read takes: the next has the rest. */
@@ -143,14 +149,34 @@ static int read_failed(SourceCore *self, ssize_t error)
 	return PyErr_Occurred() ? -1 : 0;
 }
 
+static int call_sink(SourceCore *self)
+{
+	PyObject *sink = fifo_popleft(self->sinks);
+	int rc = sink ? upcalls.channel_sink.read_ended(sink) : -1;
+
+	Py_XDECREF(sink);
+	return rc ? callback_failed(self) : 0;
+}
+
+int source_call_after_read(SourceCore *self, PyObject *sink)
+{
+	assert(source_reads_on(self));
+	return fifo_append(self->sinks, sink);
+}
+
 /* Ctrl-C in one dispatch does not skip the completions behind it. */
 static int dispatch_all(SourceCore *self, const struct found *found, ssize_t count)
 {
 	struct first_exception first = NO_EXCEPTION;
 	ssize_t i;
 
-	for (i = 0; i < count; i++)
+	for (i = 0; i < count; i++) {
+		self->reading.behind = count - 1 - i;
 		if (dispatch(self, &found->entries[i], found->sources ? &found->from[i] : NULL))
+			exception_keep(&first, self);
+	}
+	while (self->sinks->count)
+		if (call_sink(self))
 			exception_keep(&first, self);
 	return exception_raise(&first);
 }

@@ -118,11 +118,12 @@ static int SourceCore_init(SourceCore *self, PyObject *args, PyObject *kwargs)
 	Py_DECREF(checkpoint);
 	Py_DECREF(native);
 	self->operations = (Registry *) PyObject_CallNoArgs((PyObject *) Registry_Type);
+	self->sinks = (Fifo *) PyObject_CallNoArgs((PyObject *) Fifo_Type);
 	self->polled = PyDict_New();
 	self->unmatched = new_ref(Py_None);
 	self->delays = new_ref(Py_None);
 	self->attached_queues = PyList_New(0);
-	return self->operations && self->polled && self->attached_queues ? 0 : -1;
+	return self->operations && self->sinks && self->polled && self->attached_queues ? 0 : -1;
 }
 
 static int SourceCore_traverse(SourceCore *self, visitproc visit, void *arg)
@@ -142,6 +143,7 @@ static int SourceCore_traverse(SourceCore *self, visitproc visit, void *arg)
 	Py_VISIT(self->polling);
 	Py_VISIT(self->native);
 	Py_VISIT(self->unread);
+	Py_VISIT(self->sinks);
 	Py_VISIT(self->call_soon);
 	Py_VISIT(self->waker);
 	Py_VISIT(self->slots);
@@ -184,6 +186,7 @@ static void SourceCore_dealloc(SourceCore *self)
 	Py_CLEAR(self->polling);
 	Py_CLEAR(self->native);
 	Py_CLEAR(self->unread);
+	Py_CLEAR(self->sinks);
 	Py_CLEAR(self->call_soon);
 	Py_CLEAR(self->waker);
 	Py_CLEAR(self->slots);

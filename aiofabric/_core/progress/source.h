@@ -2,6 +2,7 @@
 #ifndef AIOFABRIC_SOURCE_H
 #define AIOFABRIC_SOURCE_H
 
+#include "base/fifo.h"
 #include "base/references.h"
 #include "operations/registry.h"
 #include "operations/slots.h"
@@ -27,6 +28,7 @@ struct arming {
 struct reading {
 	long long completions;
 	long long unawaited;	/* of these, those that no task waits for */
+	long long behind;	/* completions of the read behind the one that is dispatched now */
 	char draining;		/* a read is under way and must not be entered again */
 	char full;		/* whether the last read returned as many as it can */
 };
@@ -50,6 +52,7 @@ typedef struct {
 	Polling *polling;
 	NativeQueue *native;	/* of `queue`, if it is libfabric's; NULL for a queue that is called through Python */
 	PyObject *unread;	/* completions that such a queue returned and that were not dispatched yet; or NULL */
+	Fifo *sinks;		/* those that are called when all completions of the read are dispatched */
 	PyObject *call_soon;
 	Waker *waker;		/* asyncio's; NULL for other drivers, which make waiters */
 	SlotsCore *slots;
