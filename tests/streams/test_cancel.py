@@ -13,6 +13,7 @@ from anyio.abc import SocketAttribute
 from anyio.lowlevel import checkpoint
 
 from aiofabric.streams import FabricStream, MessageStream, open_datagrams
+from tests.fixtures.providers import RXM
 from tests.streams.cancels import interrupt
 from tests.streams.pairs import over_fabric, over_messages
 
@@ -23,7 +24,7 @@ pytestmark = [pytest.mark.anyio, pytest.mark.timeout(120)]
 
 Stream: TypeAlias = FabricStream | MessageStream
 
-CANCELS = {"tcp": 10_000, "shm": 1_000, "udp": 10_000}  # of each adapter on each loop
+CANCELS = {"tcp": 10_000, "shm": 1_000, "udp": 10_000, "verbs": 300, RXM: 300}  # of each adapter on each loop
 SOME = 0.1  # of the cancels: receives that were not cancelled; each adapter has far more
 
 
