@@ -25,6 +25,7 @@ ASSERTIONS: int  # 1 in a debug build
 EMPTY_WAKEUPS: int
 COALESCE_NS: int
 COPY_LIMIT: int
+READ_SIZE: int
 
 class Window:
     limit: int

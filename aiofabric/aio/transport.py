@@ -13,16 +13,13 @@ from asyncio.constants import _SendfileMode
 from asyncio.transports import _FlowControlMixin
 from typing import TYPE_CHECKING, Any, Protocol
 
-from aiofabric._core import refuse_pointers
+from aiofabric._core import READ_SIZE, refuse_pointers
 from aiofabric.channel.base import ByteChannel
 from aiofabric.memory import bytes_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-
-READ_SIZE = 256 * 1024
-"""Bytes of the largest ``data_received`` call (the same as asyncio's own transports)."""
 
 LINGER = 5.0
 """Seconds that a closed transport waits for the peer to confirm the end."""

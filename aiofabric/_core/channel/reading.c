@@ -21,7 +21,12 @@
 #include "queue/wakeups.h"
 
 #define JOINED 8192 /* bytes; a longer frame goes to the protocol at once, with those before it */
-#define MOST_AT_ONCE 262144 /* bytes for `data_received`, as in asyncio's own transports */
+/*
+ * Bytes of the longest call of `data_received`. Longer `bytes`, and what protocols make of them, are memory that malloc
+ * gets from the kernel and gives back each time. uvicorn took 100 MB of an upload at 0.7 GB/s with calls of 256 KiB. With
+ * these it is 1.8 GB/s.
+ */
+#define READ_SIZE 65536
 
 static PyObject *any_size; /* the argument of `get_buffer` */
 
@@ -70,7 +75,7 @@ static int fill_buffer(ChannelCore *self)
 
 static int hand_over(ChannelCore *self)
 {
-	PyObject *receive = new_ref(self->consumer.data_received), *data = channel_take(self, MOST_AT_ONCE);
+	PyObject *receive = new_ref(self->consumer.data_received), *data = channel_take(self, READ_SIZE);
 	int rc = data ? drop(PyObject_CallFunctionObjArgs(receive, data, NULL)) : -1;
 
 	Py_XDECREF(data);
@@ -337,5 +342,7 @@ static PyGetSetDef properties[] = {
 int add_channel_reading(PyObject *module)
 {
 	any_size = PyLong_FromLong(-1);
-	return !any_size || add_methods(ChannelCore_Type, methods) || add_properties(ChannelCore_Type, properties) ? -1 : 0;
+	if (!any_size || PyModule_AddIntConstant(module, "READ_SIZE", READ_SIZE))
+		return -1;
+	return add_methods(ChannelCore_Type, methods) || add_properties(ChannelCore_Type, properties) ? -1 : 0;
 }
