@@ -3,15 +3,19 @@
 #
 # The device is Soft RoCE (rxe0, at 10.77.0.1), which Linux makes on any network interface. The machine boots Debian's
 # kernel over the files of this one, which it cannot change, so the command finds the same tree, with the same
-# environment in .venv. The command can write results to build/rdma/results only. Processors are emulated: all works, 10 to
-# 30 times slower. The status is the command's; 77 if this host cannot have such a machine. LIMIT is in seconds.
+# environment in .venv. The command can write results to build/rdma/results only; here they are in build/rdma/NUMBER/results.
+# Processors are emulated: all works, 10 to 30 times slower. The status is the command's; 77 if this host cannot have such a
+# machine. LIMIT is in seconds. MACHINE is its number: several may run at once.
 set -euo pipefail
 limit=${LIMIT:-1500}
 here=$(cd "$(dirname "$0")/.." && pwd)
 work=$here/build/rdma
-rm -rf "$work/results"
-mkdir -p "$work/results"
+own=$work/${MACHINE:-0}
+rm -rf "$own"
+mkdir -p "$own/results" "$work/results"
 
+exec 9>"$work/lock" # the first machine fetches what all need
+flock 9
 packages="qemu-system-x86 kmod cpio busybox-static rdma-core ibverbs-providers iproute2"
 if ! dpkg -s $packages >/dev/null 2>&1; then
     apt-get -qq update && apt-get -qq -y install --no-install-recommends $packages >/dev/null || {
@@ -32,11 +36,11 @@ if [ ! -e "$work/release" ]; then
     depmod -b "$work/root" "$release"
     echo "$release" >"$work/release"
 fi
+flock -u 9
 release=$(cat "$work/release")
 
 # The first files of the machine: they mount the host's files and go on from there.
-first=$work/first
-rm -rf "$first"
+first=$own/first
 mkdir -p "$first"/{bin,dev,proc,sys,host,changes,root,modules}
 cp /bin/busybox "$first/bin/"
 {
@@ -55,10 +59,10 @@ cp /bin/busybox "$first/bin/"
     echo '$b mount -t proc proc /root/proc; $b mount -t sysfs sysfs /root/sys; $b mount --move /dev /root/dev'
     echo '$b mkdir -p /root/dev/shm /root/dev/pts; $b mount -t tmpfs shm /root/dev/shm; $b mount -t tmpfs run /root/run'
     echo "\$b mount -t 9p -o trans=virtio,version=9p2000.L,msize=500000 results /root$work/results"
-    echo "exec \$b switch_root /root /bin/bash $work/guest.sh"
+    echo "exec \$b switch_root /root /bin/bash $own/guest.sh"
 } >"$first/init"
 chmod +x "$first/init"
-(cd "$first" && find . | cpio -o -H newc 2>/dev/null | gzip -1 >"$work/first.gz")
+(cd "$first" && find . | cpio -o -H newc 2>/dev/null | gzip -1 >"$own/first.gz")
 
 {
     echo "export PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin HOME=/root LANG=C.UTF-8"
@@ -74,15 +78,15 @@ chmod +x "$first/init"
     echo "cd $here; echo; $(printf '%q ' "$@")"
     echo 'echo "the command ended with $?"'
     echo 'sync; echo 1 >/proc/sys/kernel/sysrq; echo o >/proc/sysrq-trigger; sleep 30'
-} >"$work/guest.sh"
+} >"$own/guest.sh"
 
 timeout "$limit" qemu-system-x86_64 -accel tcg,thread=multi -cpu max -smp 2 -m 4G -nographic -no-reboot -nodefaults \
-    -serial stdio -kernel "$work"/root/boot/vmlinuz-* -initrd "$work/first.gz" \
+    -serial stdio -kernel "$work"/root/boot/vmlinuz-* -initrd "$own/first.gz" \
     -append "console=ttyS0 quiet edd=off panic=-1 rdinit=/init" \
     -fsdev local,id=files,path=/,security_model=none,readonly=on,multidevs=remap \
     -device virtio-9p-pci,fsdev=files,mount_tag=host \
-    -fsdev local,id=results,path="$work/results",security_model=none,multidevs=remap \
+    -fsdev local,id=results,path="$own/results",security_model=none,multidevs=remap \
     -device virtio-9p-pci,fsdev=results,mount_tag=results </dev/null 2>&1 |
-    sed -u 's/\r//g; /SeaBIOS/d; /Booting from/d; /^\[ *[0-9.]*\] /d' | tee "$work/log"
-status=$(sed -n 's/^the command ended with \([0-9]*\)$/\1/p' "$work/log" | tail -n 1)
+    sed -u 's/\r//g; /SeaBIOS/d; /Booting from/d; /^\[ *[0-9.]*\] /d' | tee "$own/log"
+status=$(sed -n 's/^the command ended with \([0-9]*\)$/\1/p' "$own/log" | tail -n 1)
 exit "${status:-124}"
