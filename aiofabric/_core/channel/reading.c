@@ -174,7 +174,9 @@ static int offer(ChannelCore *self, PoolBuffer *buffer, const char *bytes, Py_ss
 /* Whether a frame waits for those that come behind it, or goes to the protocol with those that wait. */
 static int joins_others(const ChannelCore *self, Py_ssize_t size)
 {
-	return self->joined || (!self->arrivals.size && size < JOINED && has_protocol(self) && self->source && source_reads_on(self->source));
+	if (self->joined)
+		return 1;
+	return size < JOINED && !self->arrivals.size && has_protocol(self) && self->source && source_reads_on(self->source);
 }
 
 int channel_read_ended(ChannelCore *self)
@@ -194,8 +196,9 @@ static int join(ChannelCore *self, PoolBuffer *buffer, const char *bytes, Py_ssi
 
 	if (kept < 0)
 		return -1;
-	if (!self->joined++ && source_call_after_read(self->source, (PyObject *) self))
+	if (!self->joined && source_call_after_read(self->source, (PyObject *) self))
 		return -1;
+	self->joined++;
 	if (size < JOINED)
 		return kept;
 	if (feed(self)) {

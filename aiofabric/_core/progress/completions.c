@@ -5,6 +5,7 @@
 #include "progress/completions.h"
 #include "base/clock.h"
 #include "base/exceptions.h"
+#include "base/fifo.h"
 #include "base/names.h"
 #include "base/references.h"
 #include "base/upcalls.h"

@@ -5,6 +5,7 @@
  * cq/source/delays.py).
  */
 #include "progress/source.h"
+#include "base/fifo.h"
 #include "base/names.h"
 #include "base/references.h"
 #include "operations/registry.h"
