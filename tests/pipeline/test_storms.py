@@ -16,12 +16,12 @@ import pytest
 
 from aiofabric.pipeline import Publish, Pull, Push, Subscribe
 from aiofabric.testing import live_resources
-from tests.fixtures.children import Child, ChildFailed, Parent
-from tests.fixtures.providers import OWN_HOST
+from tests.fixtures.children import TIMEOUT, Child, ChildFailed, Parent
+from tests.fixtures.providers import OWN_HOST, RDMA_HOST
 from tests.fixtures.stopping import stop, stopped
 from tests.fixtures.waiting import until
 
-pytestmark = [pytest.mark.anyio, pytest.mark.long, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.anyio, pytest.mark.long, pytest.mark.timeout(600 if RDMA_HOST else 180)]
 
 ITEMS = 3000
 Start = Callable[..., Child]
@@ -272,7 +272,7 @@ async def test_a_block_that_raises_ends_while_its_peer_is_stopped(child: Start, 
                     await work(here)
             raise ArithmeticError
 
-    with anyio.fail_after(15), pytest.raises(ArithmeticError):
+    with anyio.fail_after(TIMEOUT), pytest.raises(ArithmeticError):
         await block()
     peers[0].kill()
     await until(lambda: len(live_resources()) == before)
