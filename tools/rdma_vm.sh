@@ -80,7 +80,7 @@ chmod +x "$first/init"
     echo 'sync; echo 1 >/proc/sys/kernel/sysrq; echo o >/proc/sysrq-trigger; sleep 30'
 } >"$own/guest.sh"
 
-timeout "$limit" qemu-system-x86_64 -accel tcg,thread=multi -cpu max -smp 2 -m 4G -nographic -no-reboot -nodefaults \
+timeout --foreground "$limit" qemu-system-x86_64 -accel tcg,thread=multi -cpu max -smp 2 -m 4G -nographic -no-reboot -nodefaults \
     -serial stdio -kernel "$work"/root/boot/vmlinuz-* -initrd "$own/first.gz" \
     -append "console=ttyS0 quiet edd=off panic=-1 rdinit=/init" \
     -fsdev local,id=files,path=/,security_model=none,readonly=on,multidevs=remap \

@@ -3,9 +3,10 @@
 # tools/test_rdma.sh [--quick] [pytest's arguments], or tools/test_rdma.sh --matrix OFFER...
 #
 # They run in virtual machines that have an RDMA device (rdma_vm.sh): one for each libfabric, both at once; on asyncio with
-# one library, on trio with the other, because which loop runs does not depend on the library. Each value of a test's parameters runs with one of the two (tests/fixtures/combinations.py); the tests in tests/rdma run
-# with both. --quick takes the part that stands in the gate, by values. --matrix asks the offers ("verbs MSG") and writes
-# their tables into docs/providers.md. A host that cannot have such a machine skips them, and says so.
+# one library, on trio with the other, because which loop runs does not depend on the library. Each value of a test's
+# parameters runs with one of the two (tests/fixtures/combinations.py); the tests in tests/rdma run with both. --quick takes the
+# part that stands in the gate, by values. --matrix asks the offers ("verbs MSG") and writes their tables into
+# docs/providers.md. A host that cannot have such a machine skips them, and says so.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -19,6 +20,8 @@ if [ "${RDMA_HOST:-}" = "" ]; then
     [ "${1:-}" != --matrix ] || libraries=("") # it asks each library itself
     mkdir -p build/rdma
     processes=()
+    set -m # each machine is a process group, which an interrupt ends
+    trap 'for each in "${processes[@]}"; do kill -- "-$each" 2>/dev/null || true; done' EXIT
     for number in "${!libraries[@]}"; do
         machine "$number" "${libraries[$number]}" "$@" >"build/rdma/output.$number" 2>&1 &
         processes+=($!)

@@ -11,7 +11,6 @@
 #include <stdlib.h>
 
 #define CHUNK_ROOM 960 /* bytes of small frames together: the allocator reuses blocks of up to 1,032 bytes without a search */
-#define LEND_FROM 8192 /* bytes; a smaller frame is copied, which costs less than a receive that is missing */
 
 struct chunk {
 	struct chunk *next;

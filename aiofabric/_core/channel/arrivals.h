@@ -5,6 +5,8 @@
 #include "base/references.h"
 #include "messages/receive_pool.h"
 
+#define LEND_FROM 8192 /* bytes; a smaller frame is copied, which costs less than a receive that is missing */
+
 struct chunk;
 
 struct arrivals {

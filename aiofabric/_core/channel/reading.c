@@ -20,7 +20,6 @@
 #include "progress/source.h"
 #include "queue/wakeups.h"
 
-#define JOINED 8192 /* bytes; a longer frame goes to the protocol at once, with those before it */
 /*
  * Bytes of the longest call of `data_received`. Longer `bytes`, and what protocols make of them, are memory that malloc
  * gets from the kernel and gives back each time. uvicorn took 100 MB of an upload at 0.7 GB/s with calls of 256 KiB. With
@@ -171,12 +170,12 @@ static int offer(ChannelCore *self, PoolBuffer *buffer, const char *bytes, Py_ss
 	return exception_raise(&first) ? (kept > 0 ? 1 : -1) : kept;
 }
 
-/* Whether a frame waits for those that come behind it, or goes to the protocol with those that wait. */
+/* Whether a frame waits for those behind it; or, if it is not copied, goes to the protocol at once with those that wait. */
 static int joins_others(const ChannelCore *self, Py_ssize_t size)
 {
 	if (self->joined)
 		return 1;
-	return size < JOINED && !self->arrivals.size && has_protocol(self) && self->source && source_reads_on(self->source);
+	return size < LEND_FROM && !self->arrivals.size && has_protocol(self) && self->source && source_reads_on(self->source);
 }
 
 int channel_read_ended(ChannelCore *self)
@@ -199,7 +198,7 @@ static int join(ChannelCore *self, PoolBuffer *buffer, const char *bytes, Py_ssi
 	if (!self->joined && source_call_after_read(self->source, (PyObject *) self))
 		return -1;
 	self->joined++;
-	if (size < JOINED)
+	if (size < LEND_FROM)
 		return kept;
 	if (feed(self)) {
 		if (!kept)
