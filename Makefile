@@ -2,7 +2,7 @@
 # the stamp files in .venv keep every later run quick.
 
 bin := .venv/bin
-native := setup.py pyproject.toml $(wildcard aiofabric/_ffi/*.cdef.h aiofabric/_ffi/*.src.c aiofabric/_ffi/robust_locks.* aiofabric/_ffi/build.py aiofabric/_core/*.[ch] aiofabric/_core/*/*.[ch])
+native := setup.py pyproject.toml $(wildcard aiofabric/_ffi/*.cdef.h aiofabric/_ffi/*.src.c aiofabric/_ffi/robust_locks.* aiofabric/_ffi/written_bytes.* aiofabric/_ffi/build.py aiofabric/_core/*.[ch] aiofabric/_core/*/*.[ch])
 
 quick := tests/cq tests/test_*.py tests/state tests/coverage tests/_ffi tests/cm/test_preface.py \
 	tests/cm/test_requests.py tests/transport/connectionless/test_rdm.py \

@@ -33,5 +33,5 @@ libfabric = FFI()
 libfabric.cdef(text("libfabric.cdef.h"))
 flags["include_dirs"].append(str(here))
 flags["libraries"].append("dl")  # a library of its own before glibc 2.34
-flags["sources"] = ["aiofabric/_ffi/robust_locks.c"]
+flags["sources"] = ["aiofabric/_ffi/robust_locks.c", "aiofabric/_ffi/written_bytes.c"]
 libfabric.set_source("aiofabric._ffi._libfabric", text("libfabric.src.c"), **flags)  # type: ignore[arg-type]  # the stub types extension keywords as str

@@ -827,6 +827,9 @@ int getpeername(int sockfd, void *addr, unsigned int *addrlen);
 int shutdown(int sockfd, int how);
 ssize_t recv(int sockfd, void *buf, size_t len, int flags);
 
+/* Of aiofabric: see written_bytes.c. */
+long long aiofabric_written_bytes(int descriptor);
+
 /* Of aiofabric: see robust_locks.c. */
 int aiofabric_make_locks_robust(int is_1_17);
 int aiofabric_has_other_users(void);

@@ -21,6 +21,7 @@
 #include <rdma/fi_trigger.h>
 
 #include "robust_locks.h"
+#include "written_bytes.h"
 
 /* fi_poll, fi_av_bind and the size_left calls are deprecated in 2.x, and are wrapped on purpose. */
 #pragma GCC diagnostic ignored "-Wdeprecated-declarations"

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.anyio
 
 LARGE = 1 << 20
+LENT = [1 << 14, LARGE]  # bytes of the smallest item in lent memory, which comes in a message, and of one that is read
 
 
 @asynccontextmanager
@@ -237,12 +238,13 @@ async def test_pull_many_gets_what_came_together(provider: str) -> None:
         await push.drain()
 
 
-async def test_lent_memory_cannot_be_used_after_the_scope(provider: str) -> None:
+@pytest.mark.parametrize("size", LENT)
+async def test_lent_memory_cannot_be_used_after_the_scope(provider: str, size: int) -> None:
     async with joined(provider) as (push, pull):
-        await push.push(bytes(LARGE))
+        await push.push(bytes(size))
         with await pull.pull() as item:
             view = item.data
-            assert pull.statistics().lent_bytes == LARGE
+            assert pull.statistics().lent_bytes == size
         with pytest.raises(ValueError, match="released"):
             view[0]
         with pytest.raises(ClosedResourceError, match="scope"):
@@ -250,28 +252,39 @@ async def test_lent_memory_cannot_be_used_after_the_scope(provider: str) -> None
         assert pull.statistics().lent_bytes == 0
 
 
-async def test_a_view_that_is_kept_keeps_its_bytes(provider: str) -> None:
+async def test_an_item_below_16_kib_is_bytes_that_the_program_keeps(provider: str) -> None:
+    async with joined(provider) as (push, pull):
+        await push.push(b"a" * (LENT[0] - 1))
+        with await pull.pull() as item:
+            data = item.data
+            assert pull.statistics().lent_bytes == 0
+        assert data == b"a" * (LENT[0] - 1)
+
+
+@pytest.mark.parametrize("size", LENT)
+async def test_a_view_that_is_kept_keeps_its_bytes(provider: str, size: int) -> None:
     """An array over the memory of an item stays valid: the memory is not used for another item."""
     async with joined(provider) as (push, pull):
-        await push.push(b"a" * LARGE)
+        await push.push(b"a" * size)
         with await pull.pull() as item:
             kept = memoryview(item.data)[:10]
-        await push.push(b"b" * LARGE)
+        await push.push(b"b" * size)
         with await pull.pull() as item:
             assert bytes(item.data[:1]) == b"b"
             assert bytes(kept) == b"a" * 10
 
 
-async def test_the_memory_of_an_array_is_used_again_when_the_array_is_gone(provider: str) -> None:
+@pytest.mark.parametrize("size", LENT)
+async def test_the_memory_of_an_array_is_used_again_when_the_array_is_gone(provider: str, size: int) -> None:
     """A stage drops its arrays after the scope: fresh memory for each cost half of its rate."""
     async with joined(provider) as (push, pull):
-        await push.push(bytes(LARGE))
+        await push.push(bytes(size))
         with await pull.pull() as item:
             array = numpy.frombuffer(item.data, "u1")
         address = array.ctypes.data
         del array, item
-        others = [bytearray(LARGE) for _ in range(3)]  # else fresh memory might begin at the same address
-        await push.push(bytes(LARGE))
+        others = [bytearray(size) for _ in range(3)]  # else fresh memory might begin at the same address
+        await push.push(bytes(size))
         with await pull.pull() as item:
             assert numpy.frombuffer(item.data, "u1").ctypes.data == address
         assert len(others) == 3

@@ -24,7 +24,6 @@ import fcntl
 import os
 import resource
 import secrets
-import select
 import socket
 import struct
 import termios
@@ -66,7 +65,6 @@ __all__ = [
 _INTERNET = (socket.AF_INET, socket.AF_INET6)
 # Fields of struct tcp_info (linux/tcp.h), and their offsets.
 _LAST_DATA_RECV = struct.Struct("@I"), 52  # milliseconds ago
-_BYTES_ACKED = struct.Struct("@Q"), 120  # since Linux 4.1
 _BYTES_RECEIVED = struct.Struct("@Q"), 128  # since Linux 4.1
 _DATA_SEGS_OUT = struct.Struct("@I"), 156  # since 4.6
 
@@ -232,20 +230,8 @@ def bytes_written(descriptor: int) -> int | None:
 
     While the provider has more data than the kernel accepts, the socket has no room.
     """
-    sock = tcp_socket(descriptor)
-    if sock is None:
-        return None
-    with suppress(OSError):
-        poller = select.poll()
-        poller.register(sock, select.POLLOUT)
-        if poller.poll(0) != [(descriptor, select.POLLOUT)]:
-            return None
-        while True:
-            acknowledged = _counted(sock, *_BYTES_ACKED)
-            fcntl.ioctl(sock, termios.TIOCOUTQ, queued := array("i", [0]))  # unacknowledged; SIOCOUTQ, tcp(7)
-            if acknowledged == _counted(sock, *_BYTES_ACKED):
-                return acknowledged + queued[0]
-    return None
+    written = lib.aiofabric_written_bytes(descriptor)
+    return None if written < 0 else written
 
 
 def bytes_received(sock: BorrowedSocket) -> int:

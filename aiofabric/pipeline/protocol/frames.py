@@ -166,6 +166,11 @@ def encode_item(header: bytes, parts: Sequence[Any], number: int, redelivered: b
 
 def decode_item(frame: memoryview) -> LargeItem:
     """The item of a frame; its parts are slices of the frame."""
+    if len(frame) >= _ONE_PART.size:  # the usual case: 1.1 us instead of 2.6
+        _, flags, count, header_size, number, size = _ONE_PART.unpack_from(frame)
+        start = _ONE_PART.size + header_size
+        if count == 1 and start + size == len(frame):  # so it is not exposed
+            return LargeItem(bytes(frame[_ONE_PART.size : start]), [frame[start:]], number, flags & REDELIVERED != 0)
     _, flags, count, header_size, number = HEADER.unpack_from(frame)
     sizes = array_in("Q", frame, HEADER.size, count)
     at = HEADER.size + 8 * count

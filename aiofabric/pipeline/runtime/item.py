@@ -106,12 +106,12 @@ class Item(Scope):
     A scope that ends without an exception acknowledges the item. One that ends with an exception gives it back: after
     this consumer has left, another one gets it, or this one again. `ack` acknowledges it earlier.
 
-    ``data``: bytes; of a large item a view of memory that is lent until the scope ends. After that it raises
-    ValueError. A slice or an array that was taken from it stays valid and right, but its memory cannot be used again
-    while it exists: copy what you keep. ``parts``: the same, as the producer pushed it.
-    Parts that were read out of the producer's memory are in one piece of memory, in order; each begins a multiple of 64
-    bytes behind the first. ``header``: the producer's, at most 1 KiB. ``producer``: 16 bytes that name it. ``number``:
-    of this item, counted by its producer from 0. ``redelivered``: whether another consumer may have had it before.
+    ``data``: bytes; of an item of 16 KiB or more a view of memory that is lent until the scope ends. After that it
+    raises ValueError. A slice or an array that was taken from it stays valid and right, but its memory cannot be used
+    again while it exists: copy what you keep. ``parts``: the same, as the producer pushed it. Parts in lent memory
+    are in one piece, in order; each begins a multiple of 64 bytes behind the first. ``header``: the producer's, at
+    most 1 KiB. ``producer``: 16 bytes that name it. ``number``: of this item, counted by its producer from 0.
+    ``redelivered``: whether another consumer may have had it before.
     """
 
     __slots__ = ("_memory", "header", "number", "parts")

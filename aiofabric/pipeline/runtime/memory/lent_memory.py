@@ -13,7 +13,9 @@ if TYPE_CHECKING:
 
 __all__ = ["LentMemory"]
 
-_ROUND: Final = 1 << 16
+_STEP: Final = 1 << 16
+"""Bytes: memory has a multiple of it, so that items of similar sizes use the same."""
+_SMALL_STEP: Final = 1 << 13  # of memory up to _STEP
 _REFERRED_MOST: Final = 32 << 20
 """Bytes of memory that is watched because something still refers to it after its scope."""
 _LOOKS: Final = 4  # such memories that are looked at when memory is taken
@@ -41,8 +43,10 @@ class LentMemory:
         Raises:
             MemoryError: the host has no more.
         """
-        self._look_again()
-        size = max(1, -(-size // _ROUND)) * _ROUND
+        if self._referred:
+            self._look_again()
+        step = _STEP if size > _STEP else _SMALL_STEP
+        size = max(1, -(-size // step)) * step
         memory = self._list.take(size)
         if memory is not None:
             return memory
@@ -63,7 +67,7 @@ class LentMemory:
         milliseconds after that item's acknowledgement (transport/peer_access.py).
         """
         for view in views:
-            if isinstance(view, memoryview):
+            if type(view) is memoryview:
                 with suppress(BufferError):  # an array over it
                     view.release()
         if _is_free(memory):
