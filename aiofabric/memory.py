@@ -19,11 +19,13 @@ from .remote_region import RemoteRegion
 from .resource import Resource, check_resource
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from .fabric import Fabric
     from .info import Info
     from .regions import MemoryOwner, RegionHandle
 
-__all__ = ["MemoryRegion", "bytes_of", "has_buffer", "pin"]
+__all__ = ["MemoryRegion", "bytes_of", "close_together", "has_buffer", "pin"]
 
 _ANY_ACCESS = sum(Access)
 _REMOTE = Access.REMOTE_READ | Access.REMOTE_WRITE
@@ -250,3 +252,11 @@ class MemoryRegion(Resource):
 
     def __repr__(self) -> str:
         return f"<MemoryRegion {len(self)} bytes, {self.access!r}{' closed' if self.closed else ''}>"
+
+
+def close_together(regions: Sequence[MemoryRegion]) -> None:
+    """Close regions of one domain, all of them even if one raises. The accesses of peers that are under way are looked
+    up once for all, which takes 15 us for each connection over tcp.
+    """
+    if regions:
+        regions[0].domain._handle.regions.close_together([region._handle for region in regions])

@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 import secrets
 from bisect import bisect_left, bisect_right
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
 
 from ._ffi import constants, ffi, lib
@@ -19,7 +20,7 @@ from .flags import Access, MrMode
 from .resource import Handle
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from .device_memory import DeviceMemory
     from .info import Info
@@ -66,8 +67,8 @@ class MemoryOwner(Handle):
     """Whether peers reach registered memory through it: true of native endpoints."""
     arrivals: ClassVar[Callable[[MemoryOwner], Arrivals]]
     """Count the data that has arrived from peers so far; see transport/peer_access.py."""
-    keep_for_peers: ClassVar[Callable[[MemoryOwner, Any, Arrivals | None], None]]
-    """Keep the memory of a closed region while a peer may still read or write it."""
+    keep_for_peers: ClassVar[Callable[[MemoryOwner, Sequence[tuple[Any, Arrivals | None]]], None]]
+    """Keep the memory of closed regions while a peer may still read or write it."""
     after_transfers: ClassVar[Callable[[MemoryOwner, RegionHandle, Callable[[], None]], bool]]
     """Call a function when no transfer needs a region's registration any more; False if none does now."""
 
@@ -164,7 +165,7 @@ class RegionHandle(Handle):
         memory, self.pins = self.pins, None
         before, self.before = self.before, None
         if self.shown and self.access & _REMOTE and self.table.domain.reads_outlive_regions:
-            self.table.domain.keep_for_peers(memory, before)
+            self.table.keep_for_peers(memory, before)
 
 
 class MappedKey:
@@ -214,6 +215,7 @@ class RegionTable:
         self._longest = 0
         self.exposed = False  # whether a region was ever registered for remote access
         self._keys: set[int] = set()
+        self._closed: list[tuple[Any, Arrivals | None]] | None = None  # memory of the regions that close together
         self.waiting: dict[Callable[[], None], None] = {}
         """Each deregisters a closed region if no transfer needs it any more; called when an endpoint has closed."""
         self.busy = self.local_required
@@ -290,6 +292,28 @@ class RegionTable:
 
     def free_key(self, key: int) -> None:
         self._keys.discard(key)
+
+    # -- the end of registrations
+
+    def close_together(self, regions: Sequence[RegionHandle]) -> None:
+        """Close regions of this table, all of them even if one raises. Accesses under way are looked up once."""
+        closed: list[tuple[Any, Arrivals | None]] = []
+        self._closed = closed
+        try:
+            with ExitStack() as order:
+                for region in regions:
+                    order.callback(region.close)
+        finally:
+            self._closed = None
+            if closed:
+                self.domain.keep_for_peers(closed)
+
+    def keep_for_peers(self, memory: Any, before: Arrivals | None) -> None:
+        """Keep the memory of a region that was closed while a peer may still use it."""
+        if self._closed is not None:
+            self._closed.append((memory, before))
+        else:
+            self.domain.keep_for_peers([(memory, before)])
 
     # -- finding them again
 

@@ -83,7 +83,8 @@ class Pull(PipelineEnd):
             ForkedError: called in a forked child.
         """
         intake = self._intake
-        await intake.until_there_are_items()
+        if not intake.has_next():
+            await intake.wait_for_items()
         return intake.take_one()
 
     async def pull_or_none(self) -> Item | None:

@@ -54,8 +54,8 @@ class SubscriberTooSlowError(ConnectionAbortedError):
 class Publication(Item):
     """One publication, an `Item` with its ``topic`` and ``key``.
 
-    A small one (one part, at most 4 KiB) is the program's. A larger one is in memory that is lent until the scope ends,
-    and counts against the subscriber's window until then. ``number`` counts the publisher's publications of all topics,
+    One of less than 16 KiB is the program's. A larger one is in memory that is lent until the scope ends, and counts
+    against the subscriber's window until then. ``number`` counts the publisher's publications of all topics,
     from 0. ``producer``: 16 bytes that name the publisher. ``redelivered`` is False.
     """
 

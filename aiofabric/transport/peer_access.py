@@ -33,7 +33,7 @@ from ..cq.submission import Transfer
 from ..regions import Arrivals, MemoryOwner
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Sequence
 
     from ..cq.loops.drivers import Driver
     from ..cq.source.source import Source
@@ -106,11 +106,12 @@ def arrivals(domain: MemoryOwner) -> Arrivals:
     return Arrivals(monotonic(), {endpoint: count for endpoint, count in counted.items() if count is not None})
 
 
-def keep_for_peers(domain: MemoryOwner, memory: Any, before: Arrivals | None) -> None:
-    """Keep ``memory``, whose region was just closed, for every endpoint that may still send from it or receive into it.
+def keep_for_peers(domain: MemoryOwner, closed: Sequence[tuple[Any, Arrivals | None]]) -> None:
+    """Keep memory for every endpoint that may still send from it or receive into it.
 
     Args:
-        before: what had arrived when a peer may have learned its key, if peers may write; otherwise None.
+        closed: the memory of each region that was just closed; and what had arrived when a peer may have learned its
+            key, if peers may write, otherwise None.
     """
     endpoints = list(_endpoints_of(domain))
     # In a pass the provider makes no progress. Reading the sockets would take 15 us for each, and tell nothing.
@@ -119,12 +120,14 @@ def keep_for_peers(domain: MemoryOwner, memory: Any, before: Arrivals | None) ->
     for endpoint, mark in written:
         _release_what_was_sent(endpoint)
         messages = -1 if endpoint.source.draining else endpoint.messages_arrived
-        kept = RegionMemory(memory, before, messages, endpoint.transmits_posted)
         sends = mark is None or bytes_written(endpoint.socket) != mark
-        if sends or _may_be_written(endpoint, kept):
-            endpoint.kept.append(kept)
-            if len(endpoint.kept) == 1:
-                endpoint.wait_until_quiet()
+        others = len(endpoint.kept)
+        for memory, before in closed:
+            kept = RegionMemory(memory, before, messages, endpoint.transmits_posted)
+            if sends or _may_be_written(endpoint, kept):
+                endpoint.kept.append(kept)
+        if endpoint.kept and not others:
+            endpoint.wait_until_quiet()
 
 
 def _release_what_was_sent(endpoint: ServesMemory) -> None:

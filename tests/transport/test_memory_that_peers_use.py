@@ -80,7 +80,7 @@ def source(monkeypatch: pytest.MonkeyPatch) -> Loop:
 
 def keep(*endpoints: Any, memory: str = "memory", before: Arrivals | None = None) -> None:
     parent: Any = SimpleNamespace(children=[object(), *endpoints])
-    peer_access.keep_for_peers(parent, memory, before)
+    peer_access.keep_for_peers(parent, [(memory, before)])
 
 
 def arrivals(source: Loop, *endpoints: Any) -> Arrivals:
@@ -133,6 +133,17 @@ def test_otherwise_it_is_kept(reason: str, source: Loop) -> None:
     assert memory_of(endpoint) == ["memory", "more"]
     assert endpoint.waits == 1  # once for all
     assert source.drains == (0 if reason == "in a pass" else 2)
+
+
+@pytest.mark.parametrize("more", [False, True])
+def test_memory_of_regions_that_close_together_takes_one_pass_and_one_wait(more: bool, source: Loop) -> None:
+    endpoint, parent = Endpoint.of(source), SimpleNamespace(children=[])
+    parent.children.append(endpoint)
+    source.to_write = 5 if more else 0
+    closed: Any = [("a", None), ("b", None), ("c", None)]
+    peer_access.keep_for_peers(parent, closed)  # type: ignore[arg-type]
+    assert memory_of(endpoint) == (["a", "b", "c"] if more else [])
+    assert (endpoint.waits, source.drains) == (int(more), 1)
 
 
 @pytest.mark.parametrize("reason", ["closed source", "closed loop"])

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow
 
 from aiofabric import Access, MrMode
+from aiofabric.memory import close_together
 
 from .connection import key_of
 
@@ -59,15 +60,17 @@ class ExposedBuffers:
 
     def release(self, places: list[tuple[int, int]]) -> None:
         """End the exposure of buffers, once for each place."""
+        ended: list[MemoryRegion] = []
         for place in places:
             region, count = self._regions.pop(place)
             if count == 1:
-                region.close()
+                ended.append(region)
             else:
                 self._regions[place] = region, count - 1
+        close_together(ended)
 
     def close(self) -> None:
         """The client has gone."""
-        for region, _ in self._regions.values():
-            region.close()
+        regions = [region for region, _ in self._regions.values()]
         self._regions.clear()
+        close_together(regions)

@@ -46,8 +46,10 @@ class Receipts:
         self.place = place + items
         return place
 
-    def ack(self, place: int, cost: int, items: int = 1) -> None:
-        """Items from ``place`` on are acknowledged; each only once."""
+    def ack(self, place: int, cost: int, items: int = 1) -> bool:
+        """Items from ``place`` on are acknowledged; each only once. Returns whether a quarter of the window waits to be
+        sent, which is not delayed further.
+        """
         self._items_left += items
         self._bytes_left += cost
         self.unsent += items
@@ -56,11 +58,7 @@ class Receipts:
             ranges[-1][1] = place + items
         else:
             ranges.append([place, place + items])
-
-    @property
-    def due(self) -> bool:
-        """Whether a quarter of the window waits to be sent, which is not delayed further."""
-        return self.unsent * 4 >= self._window or len(self._ranges) >= MOST_RANGES
+        return self.unsent * 4 >= self._window or len(ranges) >= MOST_RANGES
 
     def take(self) -> list[tuple[int, int]]:
         """The acknowledgements to send."""

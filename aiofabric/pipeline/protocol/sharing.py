@@ -236,6 +236,8 @@ class Sharing:
     def _next(self, cost: int) -> Outgoing | None:
         """The consumer for the next item. It goes to the end, as those do that have no room."""
         ready = self._ready
+        if len(ready) == 1:  # 0.2 us instead of 0.4
+            return ready[0] if ready[0].has_room(cost) else None
         for _ in range(len(ready)):
             consumer = ready[0]
             ready.rotate(-1)

@@ -189,10 +189,8 @@ class Incoming:
         """Acknowledge items. They are sent together when this iteration of the loop ends, or when many wait."""
         if get_ident() != self.owner.thread:
             self.owner.check_open()
-        receipts = self.receipts
-        receipts.ack(place, cost, items)
         self.owner.was_acknowledged(items)
-        if receipts.due:
+        if self.receipts.ack(place, cost, items):
             self.send_acks()
         else:
             self.connection.gather()

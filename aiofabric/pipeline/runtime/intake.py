@@ -72,9 +72,18 @@ class Intake:
 
     async def until_there_are_items(self) -> None:
         """Wait for items. Raises EndOfStream if the producers have no more, and ClosedResourceError."""
+        if not self.has_next():
+            await self.wait_for_items()
+
+    def has_next(self) -> bool:
+        """Whether the program gets an item at once: one is there, and the task need not yield to the loop before."""
         if get_ident() != self.thread:
             self.check_open()
-        if self.queue and not self._closed and self._burst.ended():
+        return bool(self.queue) and not self._closed and not self._burst.ended()
+
+    async def wait_for_items(self) -> None:
+        """Yield to the loop, or wait for items."""
+        if self.queue and not self._closed:
             self.check_open()
             await anyio.lowlevel.checkpoint()
         while not self.queue or self._closed:
@@ -88,7 +97,7 @@ class Intake:
             entry._pulled()
             return entry
         item = entry.next_item()
-        if not entry.left:
+        if entry.at == len(entry.items):
             self.queue.popleft()
         if not entry.incoming.at_least_once:
             item._ack_now()

@@ -60,7 +60,7 @@ class Scope:
             WrongLoopError: the consumer's event loop has ended.
             ForkedError: called in a forked child.
         """
-        origin = self._from()
+        origin = self._origin or self._from()
         if not self._acked:
             origin.ack(self._place, self._cost, self._count)  # raises in another thread
         self._origin = None
@@ -90,14 +90,19 @@ class Scope:
         return self._origin
 
     def __enter__(self) -> Self:
-        self._from()
+        if self._origin is None:
+            self._from()  # raises
         return self
 
     def __exit__(
         self, exc_type: type[BaseException] | None, exc: BaseException | None, tb: TracebackType | None
     ) -> None:
-        if self._origin is not None:
-            (self.ack if exc_type is None else self.give_back)()
+        if self._origin is None:
+            return
+        if exc_type is None:
+            self.ack()
+        else:
+            self.give_back()
 
 
 class Item(Scope):
@@ -119,7 +124,8 @@ class Item(Scope):
     def __init__(
         self, origin: Origin, place: int, parts: Sequence[Any], number: int, redelivered: bool, header: bytes = b""
     ) -> None:
-        super().__init__(origin, place, ITEM_COST + len(header) + sum(map(len, parts)), 1, redelivered)
+        size = len(parts[0]) if len(parts) == 1 else sum(map(len, parts))  # 0.1 us instead of 0.3
+        super().__init__(origin, place, ITEM_COST + len(header) + size, 1, redelivered)
         self._memory: Any = None
         self.parts = parts
         self.number = number
