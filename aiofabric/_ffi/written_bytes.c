@@ -4,7 +4,6 @@
  */
 #include "written_bytes.h"
 
-#include <linux/sockios.h>
 #include <netinet/in.h>
 #include <poll.h>
 #include <stdint.h>
@@ -34,13 +33,13 @@ long long aiofabric_written_bytes(int descriptor)
 {
 	struct pollfd room = {.fd = descriptor, .events = POLLOUT};
 	int64_t acknowledged;
-	int queued; /* written, and not acknowledged yet */
+	int queued; /* written, and not acknowledged yet: SIOCOUTQ of tcp(7), which has the same number */
 
 	if (descriptor < 0 || poll(&room, 1, 0) != 1 || room.revents != POLLOUT)
 		return -1;
 	do {
 		acknowledged = acknowledged_bytes(descriptor);
-		if (acknowledged < 0 || ioctl(descriptor, SIOCOUTQ, &queued))
+		if (acknowledged < 0 || ioctl(descriptor, TIOCOUTQ, &queued))
 			return -1;
 	} while (acknowledged_bytes(descriptor) != acknowledged);
 	return acknowledged + queued;

@@ -15,7 +15,7 @@ __all__ = ["LentMemory"]
 
 _STEP: Final = 1 << 16
 """Bytes: memory has a multiple of it, so that items of similar sizes use the same."""
-_SMALL_STEP: Final = 1 << 13  # of memory up to _STEP
+_SMALL_STEP: Final = 1 << 12  # of memory up to _STEP
 _REFERRED_MOST: Final = 32 << 20
 """Bytes of memory that is watched because something still refers to it after its scope."""
 _LOOKS: Final = 4  # such memories that are looked at when memory is taken
