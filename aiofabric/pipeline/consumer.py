@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import anyio
 
 from ..errors import FabricError
+from ..memory import close_together
 from .protocol.frames import (
     ACK,
     DRAINING,
@@ -142,5 +143,4 @@ class Consumer:
 def close_regions(large: Large) -> None:
     """No consumer reads the item any more, or needs to."""
     regions, large.exposed = large.exposed, None
-    for region in regions or ():
-        region.close()
+    close_together(regions or ())

@@ -14,6 +14,7 @@ import anyio.lowlevel
 
 from ..arguments import check_number
 from ..errors import FabricError
+from ..memory import close_together
 from .protocol.frames import ACK, END, ITEM_COST, READ, ProtocolError, decode_ack, encode_item, encode_signal
 from .protocol.hello import Hello, Role
 from .protocol.publishing import Published, Publishing, Subscription
@@ -414,6 +415,5 @@ def _published(topic: Any, data: Any, key: Any, header: Any) -> Published:
 def _close_regions(published: Published) -> None:
     exposed, published.exposed = published.exposed, {}
     for regions, _ in exposed.values():
-        for region in regions:
-            with suppress(OSError):
-                region.close()
+        with suppress(OSError):
+            close_together(regions)

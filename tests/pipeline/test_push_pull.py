@@ -290,6 +290,25 @@ async def test_the_memory_of_an_array_is_used_again_when_the_array_is_gone(provi
         assert len(others) == 3
 
 
+@pytest.mark.parametrize("size", [50_000, LARGE])
+async def test_the_window_bounds_the_memory_of_items_that_nobody_pulls(provider: str, size: int) -> None:
+    window = 4 * LARGE
+    async with joined(provider, {"window_bytes": window}) as (push, pull), anyio.create_task_group() as tasks:
+        count = 2 * window // size
+
+        async def produce() -> None:
+            for _ in range(count):
+                await push.push(bytes(size))
+
+        tasks.start_soon(produce)
+        sent = window // (size + 64)
+        await until(lambda: push.statistics().waiting == 1 and pull.statistics().queued == sent)
+        assert sent * size <= pull.statistics().lent_bytes <= 1.25 * window
+        for _ in range(count):
+            (await pull.pull()).ack()
+        assert pull.statistics().lent_bytes == 0
+
+
 async def test_little_memory_is_kept_when_many_large_items_have_been_finished(provider: str) -> None:
     """64 MiB stay for reuse, however much was lent before."""
     async with joined(provider, {"window_bytes": 300 * LARGE}) as (push, pull):

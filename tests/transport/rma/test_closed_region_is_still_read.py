@@ -12,10 +12,11 @@ import pytest
 
 import aiofabric
 from aiofabric import Access, RemoteRegion
+from aiofabric.memory import close_together
 from aiofabric.transport.peer_access import RegionMemory, poll_again
 from tests.fixtures.children import Child, Parent
 from tests.fixtures.internals import handle_of
-from tests.fixtures.providers import Pair, over, require
+from tests.fixtures.providers import Pair, connected_pair, over, require
 
 pytestmark = pytest.mark.anyio
 provider = over(["tcp", "tcp;ofi_rxm", "shm", "sockets"])
@@ -195,3 +196,23 @@ def test_memory_is_given_back_once_the_socket_has_nothing_left_to_send(draining:
         )
         poll_again(endpoint)
         assert (len(endpoint.kept), len(later)) == ((1, 1) if draining else (0, 0))
+
+
+async def test_regions_close_together_all_of_them_even_if_one_raises(provider: str) -> None:
+    """Double: a region that the provider does not close."""
+
+    def refuse() -> None:
+        raise OSError("refused")
+
+    async with connected_pair(provider) as (one, _):
+        regions: Any = [one.domain.register(bytearray(64), access=Access.REMOTE_READ) for _ in range(3)]
+        described = [region.remote for region in regions]
+        assert len({remote.key for remote in described}) == 3
+        refused: Any = SimpleNamespace(_handle=SimpleNamespace(close=refuse))
+        with pytest.raises(OSError, match="refused"):
+            close_together([regions[0], refused, *regions[1:]])
+        assert [region.closed for region in regions] == [True] * 3
+        close_together([])
+        with one.domain.register(bytearray(64), access=Access.REMOTE_READ) as later:
+            assert later.remote.length == 64
+        assert later.closed

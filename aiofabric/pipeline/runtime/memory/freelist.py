@@ -40,14 +40,8 @@ class Freelist(Generic[MemoryT]):
 
     def add(self, memory: MemoryT, size: int) -> None:
         """Memory that is not counted may be used again."""
-        self.kept = kept = self.kept + size
-        free = self._free.get(size)
-        if free is None:
-            self._free[size] = [memory]
-        else:
-            free.append(memory)
-        if kept <= self._most and kept <= _KEPT_ANYWAY:
-            return
+        self.kept += size
+        self._free.setdefault(size, []).append(memory)
         while self.kept > min(self._most, max(self.taken, _KEPT_ANYWAY)):
             old = self._pop(next(iter(self._free)))
             if self._forget is not None:
