@@ -10,7 +10,6 @@ from .runtime.connection import RECV_SIZE
 from .runtime.end import PipelineEnd, check_limits, new_id
 from .runtime.incoming import Incoming
 from .runtime.intake import Intake, Scopes
-from .runtime.item import Item, Items
 from .statistics import PullStatistics
 
 if TYPE_CHECKING:
@@ -20,6 +19,7 @@ if TYPE_CHECKING:
     from ..transport.connected.endpoint import MessageEndpoint
     from ..transport.opening.keywords import StreamKeywords
     from .places import Place, PlaceFolder, Places
+    from .runtime.item import Item, Items
     from .runtime.metering import Counts
 
 __all__ = ["Pull"]
@@ -109,17 +109,7 @@ class Pull(PipelineEnd):
             check_limits(most=most)
         intake = self._intake
         await intake.until_there_are_items()
-        entry = intake.queue[0]
-        if isinstance(entry, Item):
-            return intake.take_one()._as_items()
-        items, numbers, place = entry.take(most)
-        if not entry.left:
-            intake.queue.popleft()
-        incoming = entry.incoming
-        taken = Items(incoming, place, items, numbers, entry.redelivered)
-        if not incoming.at_least_once:
-            taken._ack_now()
-        return taken
+        return intake.take_many(most)
 
     def __aiter__(self) -> AsyncIterator[Item]:
         """Each item, until the producers have no more. The body of the loop is the item's scope: the next step

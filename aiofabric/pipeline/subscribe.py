@@ -271,6 +271,9 @@ class _PublishedRest(Rest):
         super().__init__(incoming, place, items, numbers, False)
         self.heads = heads
 
+    def cost(self, start: int, end: int) -> int:
+        return super().cost(start, end) + sum(map(len, self.heads[start:end]))
+
     def next_item(self) -> Publication:
         at = self.at
         self.at = at + 1

@@ -83,6 +83,15 @@ async def test_the_parts_of_a_publication_stay_apart(provider: str, sizes: tuple
             assert [bytes(part) for part in publication.parts] == parts
 
 
+async def test_topics_keys_and_headers_use_the_window_only_until_the_publication_is_taken(provider: str) -> None:
+    async with joined(provider, publish={"when_slow": "hold"}, window_bytes=1 << 15) as (publish, subscribe):
+        for number in range(100):
+            for part in (b"first", b"second", b"third"):
+                await publish.publish("t" * 1000, part, key="k" * 100, header=b"%d" % number * 100)
+            assert await taken(subscribe, 3) == [b"first", b"second", b"third"]
+        assert subscribe.statistics().dropped == 0
+
+
 async def test_many_subscribers_get_the_same_and_the_stream_ends(provider: str) -> None:
     sent = [str(number).encode() for number in range(500)] + [bytes([7]) * LARGE]
     found: list[list[bytes]] = []

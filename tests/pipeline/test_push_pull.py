@@ -92,6 +92,22 @@ async def test_an_item_of_any_size_arrives_with_its_header(provider: str, size: 
             assert (item.producer, item.redelivered) == (push.id, False)
 
 
+async def test_what_was_taken_at_most_once_is_acknowledged_while_others_of_its_frame_wait(provider: str) -> None:
+    numbers: list[int] = []
+    async with Push(listen=(HOST, 0), provider=provider, delivery="at_most_once", acknowledged=numbers.append) as push:
+        async with Pull(push.address, provider=provider) as pull:
+            await push.push_many([bytes([number]) for number in range(10)])
+            taken = [bytes((await pull.pull()).data), bytes((await pull.pull()).data)]
+            taken += await pull.pull_many(3)
+            assert pull.statistics().acknowledged == 5
+            await until(lambda: len(numbers) >= 5)
+            taken.append(bytes((await pull.pull()).data))
+        await until(lambda: push.statistics().lost > 0)
+        assert (push.statistics().acknowledged, push.statistics().lost) == (6, 4)
+    assert numbers == [*range(6)]
+    assert taken == [bytes([number]) for number in range(6)]
+
+
 async def test_a_consumer_that_holds_items_back_learns_that_no_new_ones_come(provider: str) -> None:
     numbers: list[int] = []
     async with Pull(listen=(HOST, 0), provider=provider) as pull, anyio.create_task_group() as tasks:

@@ -15,7 +15,7 @@ from ...channel.signal import PollingSignal
 from ...cq.loops.bursts import Burst
 from ..statistics import LinkStatistics
 from .connection import send_gathered
-from .item import Item
+from .item import Item, Items
 from .memory.lent_memory import LentMemory
 from .metering import Counts
 
@@ -97,11 +97,36 @@ class Intake:
             entry._pulled()
             return entry
         item = entry.next_item()
+        if not entry.incoming.at_least_once:
+            item._acked = True
+            self._took(entry, 1)
         if entry.at == len(entry.items):
             self.queue.popleft()
-        if not entry.incoming.at_least_once:
-            item._ack_now()
         return item
+
+    def take_many(self, most: int | None) -> Items:
+        """The next items of one frame. Acknowledged as by `take_one`; a large item comes alone, copied."""
+        entry = self.queue[0]
+        if isinstance(entry, Item):
+            return self.take_one()._as_items()
+        incoming = entry.incoming
+        items, numbers, place = entry.take(most)
+        taken = Items(incoming, place, items, numbers, entry.redelivered)
+        if not incoming.at_least_once:
+            taken._acked = True
+            self._took(entry, len(items))
+        if not entry.left:
+            self.queue.popleft()
+        return taken
+
+    def _took(self, entry: Rest, count: int) -> None:
+        """Items that are delivered at most once were taken: they count as acknowledged."""
+        self.acknowledged += count
+        incoming = entry.incoming
+        if incoming.taking is None:
+            incoming.begin_taking(entry)
+        if not entry.left:
+            incoming.end_taking()
 
     async def are_there_items(self) -> bool:
         """Wait for items; False if every producer has said that no new ones come. Raises as the other does."""

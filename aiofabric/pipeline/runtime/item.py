@@ -42,7 +42,7 @@ class Scope:
         self._place = place
         self._cost = cost
         self._count = count
-        self._acked = False  # before the end of the scope: delivered at most once
+        self._acked = False  # True: elsewhere, when it was taken, because it is delivered at most once
         self.producer = origin.id
         self.redelivered = redelivered
 
@@ -75,11 +75,6 @@ class Scope:
             origin.ack(self._place, self._cost, self._count)  # it is lost, and its credits return
         self._origin = None
         self._end_of_scope(origin)
-
-    def _ack_now(self) -> None:
-        """Acknowledge, and leave the scope open."""
-        self._from().ack(self._place, self._cost, self._count)
-        self._acked = True
 
     def _end_of_scope(self, origin: Origin) -> None:
         pass
@@ -124,8 +119,15 @@ class Item(Scope):
     def __init__(
         self, origin: Origin, place: int, parts: Sequence[Any], number: int, redelivered: bool, header: bytes = b""
     ) -> None:
+        # What `Scope` has is set here: a call of its __init__ took 0.14 us more.
+        self._origin = origin
+        self._place = place
         size = len(parts[0]) if len(parts) == 1 else sum(map(len, parts))  # 0.1 us instead of 0.3
-        super().__init__(origin, place, ITEM_COST + len(header) + size, 1, redelivered)
+        self._cost = ITEM_COST + len(header) + size
+        self._count = 1
+        self._acked = False
+        self.producer = origin.id
+        self.redelivered = redelivered
         self._memory: Any = None
         self.parts = parts
         self.number = number
