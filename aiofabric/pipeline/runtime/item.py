@@ -119,7 +119,7 @@ class Item(Scope):
     def __init__(
         self, origin: Origin, place: int, parts: Sequence[Any], number: int, redelivered: bool, header: bytes = b""
     ) -> None:
-        # What `Scope` has is set here: a call of its __init__ took 0.14 us more.
+        # The attributes of `Scope` are set here: a call of its __init__ took 0.14 us more.
         self._origin = origin
         self._place = place
         size = len(parts[0]) if len(parts) == 1 else sum(map(len, parts))  # 0.1 us instead of 0.3
