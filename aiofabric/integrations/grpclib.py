@@ -7,7 +7,7 @@ are grpclib's own.
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import grpclib.client
 import grpclib.server
@@ -26,11 +26,17 @@ if TYPE_CHECKING:
 
 __all__ = ["Channel", "Server"]
 
+_BUSY_POLL: Final = 400.0
+"""Microseconds. grpclib and h2 take 200 to 300 of them on each side for a call. With the default of connections, 200,
+each side slept before the other's answer came. One call at a time over tcp: 2,290 a second, and 2,050 with the default.
+"""
+
 
 class Channel(grpclib.client.Channel):
     """grpclib's Channel to a :class:`Server` at a fabric address; it connects at the first call.
 
-    ``provider`` and ``domain`` are those of :func:`aiofabric.aio.create_connection`, ``options`` grpclib's.
+    ``provider``, ``domain`` and ``busy_poll`` are those of :func:`aiofabric.aio.create_connection`, ``options``
+    grpclib's.
     """
 
     def __init__(
@@ -40,11 +46,13 @@ class Channel(grpclib.client.Channel):
         *,
         provider: str | None = None,
         domain: Domain | None = None,
+        busy_poll: float = _BUSY_POLL,
         **options: Any,
     ) -> None:
         super().__init__(host, port, **options)
         self._provider = provider
         self._domain = domain
+        self._busy_poll = busy_poll
 
     async def _create_connection(self) -> H2Protocol:
         name = self._config.ssl_target_name_override if self._ssl is not None else None
@@ -56,6 +64,7 @@ class Channel(grpclib.client.Channel):
             domain=self._domain,
             ssl=self._ssl,
             server_hostname=name,
+            busy_poll=self._busy_poll,
         )
         return protocol
 
@@ -63,7 +72,7 @@ class Channel(grpclib.client.Channel):
 class Server(grpclib.server.Server):
     """grpclib's Server at a fabric address.
 
-    ``provider`` and ``domain`` are those of :func:`aiofabric.aio.create_server`, ``options`` grpclib's.
+    ``provider``, ``domain`` and ``busy_poll`` are those of :func:`aiofabric.aio.create_server`, ``options`` grpclib's.
     """
 
     _server: aio.Server | None
@@ -74,11 +83,13 @@ class Server(grpclib.server.Server):
         *,
         provider: str | None = None,
         domain: Domain | None = None,
+        busy_poll: float = _BUSY_POLL,
         **options: Any,
     ) -> None:
         super().__init__(handlers, **options)
         self._provider = provider
         self._domain = domain
+        self._busy_poll = busy_poll
         self._address: tuple[str, int] | None = None
 
     async def __aenter__(self) -> Self:
@@ -100,7 +111,13 @@ class Server(grpclib.server.Server):
         if self._server is not None:
             raise RuntimeError("Server is already started")
         self._server = await aio.create_server(
-            self._protocol_factory, host, port, provider=self._provider, domain=self._domain, ssl=ssl
+            self._protocol_factory,
+            host,
+            port,
+            provider=self._provider,
+            domain=self._domain,
+            ssl=ssl,
+            busy_poll=self._busy_poll,
         )
         self._address = self._server.sockets[0].getsockname()
         self._server_closed_fut = self._loop.create_future()

@@ -111,6 +111,18 @@ async def test_unary_calls_share_one_connection(stubs: Any, carrier: str) -> Non
         assert stub.Unary.channel._protocol is first
 
 
+async def test_the_busy_poll_window_is_the_programs_choice(stubs: Any, carrier: str) -> None:
+    service = Service(stubs)
+    async with Server([service.echo], provider=carrier, busy_poll=0.0) as server:
+        await server.start("127.0.0.1", 0)
+        assert server.address is not None
+        async with Channel(*server.address, provider=carrier, busy_poll=0.0) as channel:
+            assert (await stubs.EchoStub(channel).Unary(service.Data(count=3))).count == 3
+        async with Channel(*server.address, provider=carrier, busy_poll=-1.0) as channel:
+            with pytest.raises(ValueError, match="busy_poll"):
+                await stubs.EchoStub(channel).Unary(service.Data(count=3))
+
+
 async def test_the_server_streams(stubs: Any, carrier: str) -> None:
     async with serving(stubs, carrier) as (_, stub, data):
         assert [each.count for each in await stub.Repeat(data(count=100))] == list(range(100))
