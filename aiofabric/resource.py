@@ -151,12 +151,7 @@ class Handle:
 
     def check_open(self) -> None:
         """Raise if this process or this thread may not use the object, or if it is closed."""
-        if self.forked:
-            raise ForkedError(
-                f"this {self.what} belongs to the parent process (opened at {self.opened_at}): libfabric objects "
-                "do not survive fork(); open a new one in the child, or start it with the 'spawn' method"
-            )
-        self.check_thread()
+        self.check_caller()
         if self.closed:
             raise ClosedResourceError(f"this {self.what} is closed")
         if self.over:
@@ -165,6 +160,15 @@ class Handle:
                 "it can make no progress. Close it, and open a new one in the loop that uses it, or use one "
                 "asyncio.run() for the whole program"
             )
+
+    def check_caller(self) -> None:
+        """Raise if this process or this thread may not even close the object."""
+        if self.forked:
+            raise ForkedError(
+                f"this {self.what} belongs to the parent process (opened at {self.opened_at}): libfabric objects "
+                "do not survive fork(); open a new one in the child, or start it with the 'spawn' method"
+            )
+        self.check_thread()
 
     def on_loop_end(self, driver: object) -> None:
         """The event loop of ``driver`` ends: objects of that loop cannot be used any more."""

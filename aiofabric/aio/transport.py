@@ -118,11 +118,13 @@ class FabricTransport(_FlowControlMixin):
         return not self._closing and not self._paused
 
     def pause_reading(self) -> None:
+        self._channel.check_usable()
         if self.is_reading():
             self._paused = True
             self._stop_listening()
 
     def resume_reading(self) -> None:
+        self._channel.check_usable()
         if self._closing or not self._paused:
             return
         self._paused = False
@@ -213,6 +215,7 @@ class FabricTransport(_FlowControlMixin):
             self._post(memoryview(data)[sent:])
 
     def _post(self, rest: memoryview) -> None:
+        self._channel.check_usable()
         size = len(rest)
         self._queued += size
         self._channel.post(rest, lambda error: self._sent(size, error))
@@ -236,6 +239,7 @@ class FabricTransport(_FlowControlMixin):
         return True
 
     def write_eof(self) -> None:
+        self._channel.check_usable()
         if not self._closing and not self._eof:
             self._eof = True
             self._channel.shutdown_write()
@@ -248,12 +252,15 @@ class FabricTransport(_FlowControlMixin):
     def close(self) -> None:
         if self._closing:
             return
+        self._channel.check_caller()
         self._closing = True
         self._stop_listening()
         if not self._queued:
             self._finish()
 
     def abort(self) -> None:
+        if not self._released:
+            self._channel.check_caller()
         self._force_close(None)
 
     def _finish(self) -> None:

@@ -95,6 +95,12 @@ class ByteChannel(ABC):
     def unsent(self) -> int:
         """Bytes posted here that have not been handed to the provider yet."""
 
+    def check_usable(self) -> None:  # noqa: B027  (a channel may have no such rules)
+        """Raise if this thread or process may not use the channel, or if its event loop has ended."""
+
+    def check_caller(self) -> None:  # noqa: B027
+        """Raise if this thread or process may not even close the channel."""
+
     @abstractmethod
     def watch(self, callback: Callable[[], object] | None) -> None:
         """Call ``callback`` whenever new data or the end can be taken; ``None`` stops that.

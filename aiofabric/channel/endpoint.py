@@ -60,6 +60,13 @@ class EndpointChannel(ChannelCore, RmaChannel):
         """The Info that the endpoint was opened from: provider, fabric, domain and their attributes."""
         return self._endpoint.info
 
+    def check_usable(self) -> None:
+        if not self._handle.loop_thread.admits():
+            self._handle.check_open()
+
+    def check_caller(self) -> None:
+        self._handle.check_caller()
+
     def watch(self, callback: Callable[[], object] | None) -> None:
         if callback is not None:
             self._handle.check_thread()

@@ -88,6 +88,7 @@ class ChannelStream(ResourceCore, AsyncResource, TypedAttributeProvider):
 
         Raises: the errors that sending would raise now.
         """
+        self._channel.check_usable()
         with self._sending:
             self._check_sendable()
             try:
@@ -98,8 +99,9 @@ class ChannelStream(ResourceCore, AsyncResource, TypedAttributeProvider):
     async def send_eof(self) -> None:
         """Tell the peer that no more data comes; receiving continues. A second call has no effect.
 
-        Raises: ClosedResourceError, BusyResourceError.
+        Raises: ClosedResourceError, BusyResourceError; WrongThreadError, WrongLoopError, ForkedError.
         """
+        self._channel.check_usable()
         with self._sending:
             await checkpoint()
             if self._closed:
@@ -112,10 +114,13 @@ class ChannelStream(ResourceCore, AsyncResource, TypedAttributeProvider):
 
         Waits until the peer has confirmed the end, at most :data:`LINGER` seconds. If it is cancelled, or another task
         is sending, it closes at once, and the peer may see a broken stream.
+
+        Raises: WrongThreadError, ForkedError; the stream is as it was.
         """
         if self._closed:
             await checkpoint()
             return
+        self._channel.check_caller()
         self._closed = True
         confirmed = anyio.Event()
         try:
@@ -136,7 +141,11 @@ class ChannelStream(ResourceCore, AsyncResource, TypedAttributeProvider):
 
         For code that cannot await; otherwise use :meth:`aclose`. Tasks that wait, and later calls, get
         ClosedResourceError.
+
+        Raises: WrongThreadError, ForkedError; the stream is as it was.
         """
+        if not self._closed:
+            self._channel.check_caller()
         self._closed = True
         self._channel.abort()
 

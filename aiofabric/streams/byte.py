@@ -40,7 +40,7 @@ class FabricStream(ChannelStream, ByteStream):
         Cancelling loses nothing: data that has arrived stays for the next call.
 
         Raises: ValueError (``max_bytes`` below 1), EndOfStream, BrokenResourceError, ClosedResourceError,
-        BusyResourceError.
+        BusyResourceError; WrongThreadError, WrongLoopError, ForkedError.
         """
         return await self._receive(max_bytes)
 
@@ -48,6 +48,7 @@ class FabricStream(ChannelStream, ByteStream):
         """`receive`, where C does not serve the call."""
         if index(max_bytes) < 1:
             raise ValueError("max_bytes must be a positive integer")
+        self._channel.check_usable()
         with self._receiving:
             try:
                 data = await self._channel.recv(max_bytes)
@@ -75,6 +76,7 @@ class FabricStream(ChannelStream, ByteStream):
         if not view.nbytes:
             raise ValueError("the buffer is empty")
         bytes_of(buffer)  # refuses pointers: bytes of a peer in an array of objects would end this process
+        self._channel.check_usable()
         with self._receiving:
             try:
                 count = await self._channel.recv_into(buffer)
@@ -93,12 +95,14 @@ class FabricStream(ChannelStream, ByteStream):
         slowly delays the return. If the call is cancelled while it waits, there are two cases: the provider has all
         data, and then all of it arrives; or the stream is broken, and both ends get BrokenResourceError.
 
-        Raises: BrokenResourceError, ClosedResourceError (also after :meth:`send_eof`), BusyResourceError.
+        Raises: BrokenResourceError, ClosedResourceError (also after :meth:`send_eof`), BusyResourceError;
+        WrongThreadError, WrongLoopError, ForkedError.
         """
         await self._send(item)
 
     async def _send(self, item: Buffer) -> None:
         """`send`, where C does not serve the call."""
+        self._channel.check_usable()
         with self._sending:
             if self._closed or self._eof_sent:
                 raise anyio.ClosedResourceError

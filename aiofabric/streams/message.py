@@ -84,6 +84,7 @@ class MessageStream(ChannelStream, ObjectStream[bytes]):
         """`send`, where C does not serve the call."""
         refuse_pointers(item)
         view = bytes_of(item)
+        self._channel.check_usable()
         with self._sending:
             self._check_sendable()
             longest = self._channel.theirs.max_message_size
@@ -114,6 +115,7 @@ class MessageStream(ChannelStream, ObjectStream[bytes]):
         Raises: EndOfStream, BrokenResourceError (also when the peer ended within a message),
         ClosedResourceError, BusyResourceError.
         """
+        self._channel.check_usable()
         if self._messages and not (self._strict or self._source.must_yield):
             return self._messages.popleft()
         with self._receiving:

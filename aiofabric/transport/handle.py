@@ -72,6 +72,7 @@ class EndpointHandle(OrderlyEnd, Failures):
         "gone_waiters",
         "kept",
         "lent_at",
+        "loop_thread",
         "loss",
         "notes",
         "on_end",
@@ -113,6 +114,8 @@ class EndpointHandle(OrderlyEnd, Failures):
         if Mode.RX_CQ_DATA in info.mode:
             source.unmatched.rx_cq_data = True
         self.thread_check = ThreadCheck()
+        self.loop_thread = ThreadCheck()  # as long as its loop runs: also when the peer is gone
+        self.loop_thread.thread = self.thread
         self.fast_path = FastPath(self.thread_check)
         self.inject_size = info.tx_attr.inject_size
         self.tx_flags = int(info.tx_attr.op_flags)  # of sends, reads and writes that name no flags themselves
@@ -161,11 +164,11 @@ class EndpointHandle(OrderlyEnd, Failures):
     def on_loop_end(self, driver: object) -> None:
         if self.source.driver is driver:
             self.over = True
-            self.thread_check.thread = 0
+            self.thread_check.thread = self.loop_thread.thread = 0
 
     def on_fork(self) -> None:
         super().on_fork()
-        self.thread_check.thread = 0  # the child's main thread has the parent's thread id
+        self.thread_check.thread = self.loop_thread.thread = 0  # the child's main thread has the parent's thread id
 
     @property
     def owner(self) -> EndpointHandle:

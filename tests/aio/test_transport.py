@@ -10,7 +10,7 @@ from typing import Any, TypeAlias, TypeVar
 
 import pytest
 
-from aiofabric import aio
+from aiofabric import WrongThreadError, aio
 from tests.aio.protocols import Buffered, Echo, HalfOpen, Recorder, where
 
 pytestmark = pytest.mark.asyncio
@@ -99,6 +99,25 @@ async def test_a_written_bytearray_may_be_changed_at_once(connected: Connected) 
             data[:] = bytes(size)
             data.clear()
             assert await passive.until(size) == BIG[:size]
+
+
+async def test_a_call_from_another_thread_is_refused_and_changes_nothing(connected: Connected) -> None:
+    async with connected(passive=Echo) as (active, _):
+        transport = active.transport
+        for call in (
+            lambda: transport.write(b"stray"),
+            lambda: transport.write(BIG),
+            transport.write_eof,
+            transport.pause_reading,
+            transport.resume_reading,
+            transport.close,
+            transport.abort,
+        ):
+            with pytest.raises(WrongThreadError):
+                await asyncio.to_thread(call)
+        assert (transport.is_closing(), transport.is_reading(), transport.get_write_buffer_size()) == (False, True, 0)
+        transport.write(BIG)
+        assert await active.until(len(BIG)) == BIG
 
 
 @pytest.mark.parametrize("data", ["text", [b"list"], 5])

@@ -6,6 +6,7 @@
 #include "channel/channel.h"
 #include "base/names.h"
 #include "base/references.h"
+#include "base/thread_check.h"
 #include "base/upcalls.h"
 #include "channel/arrivals.h"
 #include "channel/outbox.h"
@@ -33,6 +34,20 @@ int channel_ready(const ChannelCore *self)
 	return 0;
 }
 
+static PyObject *name_loop_thread;
+
+/* The thread that may call, as the handle says. */
+static ThreadCheck *loop_thread_of(PyObject *handle)
+{
+	PyObject *check = PyObject_GetAttr(handle, name_loop_thread);
+
+	if (check && PyObject_TypeCheck(check, ThreadCheck_Type))
+		return (ThreadCheck *) check;
+	PyErr_Clear();
+	Py_XDECREF(check);
+	return NULL;
+}
+
 static int ChannelCore_init(ChannelCore *self, PyObject *args, PyObject *kwargs)
 {
 	PyObject *handle, *source, *tx;
@@ -53,6 +68,7 @@ static int ChannelCore_init(ChannelCore *self, PyObject *args, PyObject *kwargs)
 		self->source = (SourceCore *) new_ref(source);
 	if (PyObject_TypeCheck(tx, SubmissionCore_Type))
 		self->route = (SubmissionCore *) new_ref(tx);
+	self->loop_thread = loop_thread_of(handle);
 	self->window = self->outstanding = ours;
 	self->payload = payload;
 	self->copied = payload < COPY_LIMIT ? payload : COPY_LIMIT;
@@ -71,7 +87,8 @@ static int ChannelCore_init(ChannelCore *self, PyObject *args, PyObject *kwargs)
 
 #define FOR_EACH_OBJECT(self, DO)                                                                                   \
 	do {                                                                                                       \
-		DO(self->handle); DO(self->tx); DO(self->source); DO(self->route); DO(self->watcher);               \
+		DO(self->handle); DO(self->tx); DO(self->source); DO(self->route); DO(self->loop_thread);           \
+		DO(self->watcher);                                                                                 \
 		DO(self->consumer.data_received); DO(self->consumer.get_buffer); DO(self->consumer.buffer_updated); \
 		DO(self->consumer.failed); DO(self->on_writable); DO(self->gone); DO(self->closed);                 \
 		DO(self->refusal); DO(self->on_closed);                                                            \
@@ -185,7 +202,9 @@ static PyType_Spec ChannelCore_spec = {
 
 int add_channel(PyObject *module)
 {
-	if (PyModule_AddIntConstant(module, "COPY_LIMIT", COPY_LIMIT))
+	static const struct name names[] = {{&name_loop_thread, "loop_thread"}, {NULL}};
+
+	if (intern(names) || PyModule_AddIntConstant(module, "COPY_LIMIT", COPY_LIMIT))
 		return -1;
 	return add_type(module, &ChannelCore_spec, NULL, &ChannelCore_Type);
 }

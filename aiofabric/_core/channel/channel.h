@@ -3,6 +3,7 @@
 #define AIOFABRIC_CHANNEL_H
 
 #include "base/references.h"
+#include "base/thread_check.h"
 #include "channel/arrivals.h"
 #include "channel/outbox.h"
 #include "progress/source.h"
@@ -32,6 +33,7 @@ typedef struct {
 	PyObject *handle, *tx;	/* of the endpoint: refuses calls, and sends */
 	SourceCore *source;	/* NULL: it is written in Python, and so are the awaits */
 	SubmissionCore *route;	/* `tx`, if it is one */
+	ThreadCheck *loop_thread; /* NULL: the handle has none */
 	/* receiving */
 	struct arrivals arrivals;
 	struct consumer consumer;

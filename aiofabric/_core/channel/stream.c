@@ -11,6 +11,7 @@
 #include "base/names.h"
 #include "base/plain_buffer.h"
 #include "base/references.h"
+#include "base/thread_check.h"
 #include "channel/arrivals.h"
 #include "channel/channel.h"
 #include "channel/data_waiter.h"
@@ -40,6 +41,8 @@ static StreamPath *path_of(PyObject *object)
 
 	if (!Py_IS_TYPE(object, StreamPath_Type) || !self->channel || !self->channel->closed)
 		return NULL;
+	if (self->channel->loop_thread && !thread_check_admits(self->channel->loop_thread))
+		return NULL; /* the method in Python raises */
 	source = self->channel->source;
 	return source && source->waker && !source->checkpoints ? self : NULL;
 }
