@@ -9,7 +9,8 @@
  * waited for a millisecond checks whether that process still exists. The unlock function stays glibc's. Processes
  * without aiofabric share the lock and use glibc's functions: 1 is a free lock, and anything less is a taken one. A
  * process that finds it taken has subtracted 1, and waits. If such a process is killed while it holds the lock, waiters
- * still hang, because the owner is not known.
+ * still hang, because the owner is not known; unless the memory belongs to a process that has ended, which nobody reads
+ * any more. (A process that crashed without a descriptor left had such a lock in its memory.)
  *
  * A process may end in the middle of the steps under the lock. Only the last step (ofi_cirque_commit) publishes them,
  * so incomplete steps have no effect. Entries that it had already taken out of a pool are lost, and must be
@@ -96,17 +97,14 @@ static int counts_alone(void)
  * Whether the process, with all its threads, has ended; a zombie counts as ended. If this cannot be determined, the
  * result is no.
  */
-static int has_ended(uint32_t found)
+static int has_ended(pid_t number)
 {
-	uint32_t number = found >> NUMBER_SHIFT & NUMBER_MASK;
 	struct pollfd process = { .events = POLLIN };
 	int ended;
 
-	if ((found | ROOM) != mark_of(number))
-		return 0;
-	process.fd = (int) syscall(SYS_pidfd_open, (pid_t) number, 0);
+	process.fd = (int) syscall(SYS_pidfd_open, number, 0);
 	if (process.fd < 0) { /* no such process; or an old kernel, or no descriptor left */
-		ended = kill((pid_t) number, 0) && errno == ESRCH;
+		ended = kill(number, 0) && errno == ESRCH;
 	} else {
 		ended = poll(&process, 1, 0) == 1;
 		close(process.fd);
@@ -120,19 +118,31 @@ static int has_ended(uint32_t found)
  * process.
  */
 #define VERSION_1_17 4 /* SMR_VERSION, ofi_shm.h */
+#define OWNER_AT 4
 #define LOCK_AT 24
 #define COUNTS_AT 48
 #define COUNTS 2 /* cmd_cnt, sar_cnt */
 
 static int counted;
 
-static void count_lost(uint32_t *lock)
+/* The memory that has this lock; NULL: it is not known to have 1.17's layout. */
+static unsigned char *region_of(uint32_t *lock)
 {
 	unsigned char *region = (unsigned char *) lock - LOCK_AT;
-	size_t *counts = (size_t *) (region + COUNTS_AT);
 
 	if (!counted || (uintptr_t) region % (uintptr_t) sysconf(_SC_PAGESIZE) || *region != VERSION_1_17)
+		return NULL;
+	return region;
+}
+
+static void count_lost(uint32_t *lock)
+{
+	unsigned char *region = region_of(lock);
+	size_t *counts;
+
+	if (!region)
 		return;
+	counts = (size_t *) (region + COUNTS_AT);
 	for (int i = 0; i < COUNTS; i++)
 		counts[i] -= counts[i] > 0;
 }
@@ -140,6 +150,17 @@ static void count_lost(uint32_t *lock)
 static int take(uint32_t *lock, uint32_t found)
 {
 	return __atomic_compare_exchange_n(lock, &found, own_mark, 0, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED);
+}
+
+/* Whether no process holds the lock any more: the one that took it has ended, or the one whose memory it guards. */
+static int is_orphaned(uint32_t *lock, uint32_t found)
+{
+	uint32_t number = found >> NUMBER_SHIFT & NUMBER_MASK;
+	unsigned char *region = region_of(lock);
+
+	if ((found | ROOM) == mark_of(number))
+		return has_ended((pid_t) number);
+	return region && *(int *) (region + OWNER_AT) > 0 && has_ended(*(int *) (region + OWNER_AT));
 }
 
 /* Wait until the lock is free, or its owner has ended; return its value. */
@@ -152,7 +173,7 @@ static uint32_t wait_for(uint32_t *lock)
 		__builtin_ia32_pause();
 		if (polls % YIELD_AFTER == 0)
 			sched_yield();
-		if (polls % CHECK_AFTER == 0 && has_ended(found))
+		if (polls % CHECK_AFTER == 0 && is_orphaned(lock, found))
 			break;
 	}
 	errno = before;

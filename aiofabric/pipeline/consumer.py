@@ -13,6 +13,7 @@ from .protocol.frames import (
     ACK,
     DRAINING,
     END,
+    FULL,
     READ,
     ProtocolError,
     decode_ack,
@@ -79,6 +80,12 @@ class Consumer:
         """The items that were pushed before leave first."""
         self._flush()
         self.connection.send(encode_signal(DRAINING))
+
+    def announce_full(self) -> None:
+        """The next item waits for acknowledgements of this consumer, if it has any left to give."""
+        if self.outgoing.items_out:
+            self._flush()
+            self.connection.send(encode_signal(FULL))
 
     async def leave(self) -> None:
         """All items are acknowledged, and no more come."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from contextlib import suppress
+from dataclasses import replace
 from functools import lru_cache
 from threading import get_ident
 from typing import TYPE_CHECKING, Any, Final
@@ -85,6 +86,8 @@ class Publish(PipelineEnd):
         when_slow: for all subscribers, whatever they ask for; None: for each what it asks for.
         queue, queue_bytes: what waits at most for each subscriber. A publication counts for its bytes, those of topic,
             key and header, and 64.
+        max_unacknowledged, max_unacknowledged_bytes: what each subscriber was sent and has not taken, at most; a larger
+            window of the subscriber is not used.
         last_values, last_values_bytes: how many publications are kept, one for each topic and key, for subscribers that
             come later and ask for them. Above that the ones that were published longest ago leave. 0: none.
         provider: by name, such as ``"tcp"`` or ``"shm"``.
@@ -100,6 +103,8 @@ class Publish(PipelineEnd):
         when_slow: Policy | None = None,
         queue: int = 1024,
         queue_bytes: int = 16 << 20,
+        max_unacknowledged: int = 65536,
+        max_unacknowledged_bytes: int = 64 << 20,
         last_values: int = 1024,
         last_values_bytes: int = 16 << 20,
         provider: str | None = None,
@@ -107,6 +112,7 @@ class Publish(PipelineEnd):
     ) -> None:
         self._when_slow = None if when_slow is None else policy_of(when_slow)
         check_limits(queue=queue, queue_bytes=queue_bytes, last_values_bytes=last_values_bytes)
+        check_limits(max_unacknowledged=max_unacknowledged, max_unacknowledged_bytes=max_unacknowledged_bytes)
         check_number("last_values", last_values, 32)
         hello = Hello(Role.PUBLISH, new_id(), RECV_SIZE)
         super().__init__(hello, places, listen, announce, {**options, "provider": provider})
@@ -114,6 +120,7 @@ class Publish(PipelineEnd):
             most=queue, most_bytes=queue_bytes, last_values=last_values, last_values_bytes=last_values_bytes
         )
         publishing.room, publishing.forget = self._changed, _close_regions
+        self._most_out = max_unacknowledged, max_unacknowledged_bytes  # for each subscriber
         self._subscribers: dict[Subscription, _Subscriber] = {}
         self._frames: dict[tuple[int, ...], bytes] = {}  # of publications that left together
         self._refusing: WeakSet[Domain] = WeakSet()  # where memory could not be registered
@@ -234,6 +241,8 @@ class Publish(PipelineEnd):
     # -- connections
 
     def _joined(self, endpoint: MessageEndpoint, theirs: Hello) -> _Subscriber:
+        items, size = self._most_out
+        theirs = replace(theirs, window=min(theirs.window, items), window_bytes=min(theirs.window_bytes, size))
         subscriber = _Subscriber(self, endpoint, theirs)
         subscriber.connection.iteration_ended = self._burst.waited
         return subscriber

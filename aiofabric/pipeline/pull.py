@@ -87,17 +87,18 @@ class Pull(PipelineEnd):
             await intake.wait_for_items()
         return intake.take_one()
 
-    async def pull_or_none(self) -> Item | None:
-        """The next item, or None if there is none, and no new ones come: all ``producers`` have said so, and wait for
-        acknowledgements. A consumer that holds items back, to handle several together, acknowledges them then: a
-        producer's block does not end before that.
+    async def pull_or_none(self, *, when_full: bool = True) -> Item | None:
+        """The next item, or None if there is none, and none comes before this consumer acknowledges what it has: all
+        ``producers`` have said that they have no new items, or an item of one of them waits because the windows of its
+        consumers, or its own ``max_unacknowledged``, are full (not with ``when_full=False``). A consumer that holds
+        items back, to handle several together, acknowledges them then.
 
         After None, items that another consumer has not acknowledged may still come: go on with `pull`.
 
         Cancelling, errors: as for `pull`.
         """
         intake = self._intake
-        return intake.take_one() if await intake.are_there_items() else None
+        return intake.take_one() if await intake.are_there_items(when_full) else None
 
     async def pull_many(self, most: int | None = None) -> Items:
         """Small items that came together from one producer, at most ``most``: with one scope, and without an object for

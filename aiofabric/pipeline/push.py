@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from inspect import iscoroutinefunction
 from threading import get_ident
 from time import monotonic
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 import anyio
 import anyio.lowlevel
@@ -37,6 +37,9 @@ if TYPE_CHECKING:
 __all__ = ["Push"]
 
 Delivery = Literal["at_least_once", "at_most_once"]
+
+_FULL_AFTER: Final = 0.05
+"""Seconds that an item waits for room before the consumers are told."""
 
 _log = logging.getLogger(__name__)
 
@@ -267,7 +270,17 @@ class Push(PipelineEnd):
                 "max_item_size of Pull"
             )
         self._room = anyio.Event()
-        await self._room.wait()
+        assert self._driver is not None
+        cancel = self._driver.call_later(_FULL_AFTER, self._announce_full)
+        try:
+            await self._room.wait()
+        finally:
+            cancel()
+
+    def _announce_full(self) -> None:
+        """A consumer that holds items back, to handle several together, acknowledges them now: `Pull.pull_or_none`."""
+        for consumer in self._consumers.values():
+            consumer.announce_full()
 
     def _room_came(self) -> None:
         room, self._room = self._room, None

@@ -416,5 +416,5 @@ async def test_two_ends_of_the_same_role_are_told(provider: str, caplog: pytest.
                 await push.push(b"x")
 
         tasks.start_soon(other)
-        await until(lambda: "the peer must be a PULL" in caplog.text)
+        await until(lambda: "a Push connects with a Pull" in caplog.text)
         tasks.cancel_scope.cancel()

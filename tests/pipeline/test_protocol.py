@@ -60,7 +60,7 @@ def test_each_side_gets_what_the_other_announced() -> None:
 
 
 def test_two_ends_of_the_same_role_do_not_meet() -> None:
-    with pytest.raises(HelloError, match="this side is a PUSH, so the peer must be a PULL"):
+    with pytest.raises(HelloError, match="a Push connects with a Pull, not with a "):
         PUSH.check_other(PUSH.pack())
 
 

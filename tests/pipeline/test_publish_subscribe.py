@@ -164,6 +164,18 @@ async def test_a_slow_subscriber_holds_the_publisher(provider: str) -> None:
         assert (publish.statistics().dropped, subscribe.statistics().dropped) == (0, 0)
 
 
+@pytest.mark.parametrize("limit", [{"max_unacknowledged": 4}, {"max_unacknowledged_bytes": 4000}])
+async def test_a_subscriber_cannot_make_the_publisher_keep_more_than_it_says(
+    provider: str, limit: dict[str, int]
+) -> None:
+    publish = {**limit, "queue": 3, "when_slow": "drop_oldest"}
+    async with joined(provider, publish=publish, window=1 << 30, window_bytes=1 << 40) as (publisher, subscriber):
+        for number in range(20):
+            await publisher.publish("t", bytes([number]) * 900)
+        assert publisher.statistics().dropped == 20 - 4 - 3
+        assert [each[0] for each in await taken(subscriber, 7)] == [0, 1, 2, 3, 17, 18, 19]
+
+
 async def test_the_oldest_are_dropped_for_a_slow_subscriber_and_counted(provider: str) -> None:
     async with joined(provider, when_slow="drop_oldest", window=4, publish={"queue": 4}) as (publish, subscribe):
         for number in range(20):

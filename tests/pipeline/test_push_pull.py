@@ -130,6 +130,42 @@ async def test_a_consumer_that_holds_items_back_learns_that_no_new_ones_come(pro
     assert numbers == [0, 1, 2, 3, 4]
 
 
+@pytest.mark.parametrize(
+    ("pull", "push", "size"),
+    [
+        ({"window": 4}, {}, 5),
+        ({"window_bytes": 4000}, {}, 900),
+        ({}, {"max_unacknowledged": 4}, 5),
+        ({}, {"max_unacknowledged_bytes": 4 << 20}, LARGE),
+    ],
+    ids=["window", "window_bytes", "max_unacknowledged", "max_unacknowledged_bytes"],
+)
+async def test_a_consumer_that_holds_items_back_learns_that_the_next_one_waits_for_them(
+    provider: str, pull: dict[str, Any], push: dict[str, Any], size: int
+) -> None:
+    """A batch of more items than fit waited for ever: the producer for room, and the consumer for items."""
+    got: list[int] = []
+    held: list[Item] = []
+    async with Pull(listen=(HOST, 0), provider=provider, **pull) as consumer, anyio.create_task_group() as tasks:
+
+        async def produce() -> None:
+            async with Push(consumer.address, provider=provider, **push) as producer:
+                for number in range(10):
+                    await producer.push(bytes([number]) * size)
+
+        tasks.start_soon(produce)
+        while len(got) < 10:
+            item = await consumer.pull_or_none()
+            if item is not None:
+                held.append(item)
+                continue
+            for each in held:
+                got.append(each.data[0])
+                each.ack()
+            held.clear()
+    assert got == [*range(10)]
+
+
 async def test_items_that_wait_when_the_block_ends_raise(provider: str) -> None:
     ended: list[str] = []
 
@@ -459,6 +495,7 @@ async def test_either_side_may_start_first(provider: str, caplog: pytest.LogCapt
 
         tasks.start_soon(produce)
         await until(lambda: "no connection with" in caplog.text)
+        assert all(record.levelno < logging.ERROR for record in caplog.records)  # it is no mistake yet
         async with Pull(listen=(HOST, port), provider=provider) as pull:
             assert await all_of(pull) == [b"early"]
 

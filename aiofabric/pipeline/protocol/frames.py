@@ -1,6 +1,6 @@
 """Frames: one fabric message each, little-endian. All begin with a header of 16 bytes::
 
-    byte 0       kind: ITEMS, ITEM, DRAINING, END from the producer; ACK, READ from the consumer
+    byte 0       kind: ITEMS, ITEM, FULL, DRAINING, END from the producer; ACK, READ from the consumer
     byte 1       flags: REDELIVERED, NUMBERED
     bytes 2-3    count
     bytes 4-7    size
@@ -14,9 +14,10 @@ header, then the parts. A part whose size has the bit EXPOSED stays in the produ
 the description of that memory come in its place, and the consumer reads it (RMA). When it has read all of them it says
 READ, with the item's place among those of the connection as ``number``.
 
-ACK gives back the credits of items: ``count`` ranges of places, each as its start and end (eight bytes each). DRAINING
-says that the producer has no new items, and waits for acknowledgements; items of a consumer that has left may still
-come. END says that all were acknowledged.
+ACK gives back the credits of items: ``count`` ranges of places, each as its start and end (eight bytes each). FULL says
+that the next item has waited for a while for acknowledgements, also of this consumer: nothing else comes before.
+DRAINING says that the producer has no new items, and waits for acknowledgements; items of a consumer that has left may
+still come. END says that all were acknowledged.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ __all__ = [
     "DRAINING",
     "END",
     "EXPOSED",
+    "FULL",
     "HEADER",
     "ITEM",
     "ITEMS",
@@ -61,6 +63,7 @@ END: Final = 2
 ACK: Final = 3
 READ: Final = 4
 DRAINING: Final = 9  # 5 to 8: see `topics`
+FULL: Final = 10
 
 REDELIVERED: Final = 1
 NUMBERED: Final = 2

@@ -72,7 +72,8 @@ class Hello:
         if role not in Role.__members__.values():
             raise HelloError(f"the peer has the role {role}, which this side does not know")
         if Role.WATCH not in (role, self.role) and role != _OTHER[self.role]:
-            raise HelloError(f"this side is a {self.role.name}, so the peer must be a {_OTHER[self.role].name}")
+            ours, other, its = (each.name.title() for each in (self.role, _OTHER[self.role], Role(role)))
+            raise HelloError(f"a {ours} connects with a {other}, not with a {its}")
         if recv_size < LEAST_RECV_SIZE or (role in _RECEIVERS and not (window and window_bytes)):
             raise HelloError(f"the peer has room for {recv_size} bytes a message, {window} items, {window_bytes} bytes")
         return Hello(Role(role), name, recv_size, window, window_bytes, most, bool(at_least_once))

@@ -1,6 +1,7 @@
 """Connector: listens and connects for one end of a pipeline, until that end has no more use for connections.
 
-A connection that is lost is made again, after growing delays. A peer that is not the other end of a pipeline is logged.
+A connection that is lost is made again, after growing delays. Log records of ERROR are printed although the program has
+not configured logging: one for each place where something else listens, or where no peer has answered for ten seconds.
 """
 
 from __future__ import annotations
@@ -37,6 +38,9 @@ __all__ = ["Connector", "Participant"]
 
 _DELAYS: Final = (0.05, 1.6, 5.0)
 """Seconds before the second attempt to connect, the factor for each further one, and the longest."""
+
+_SILENT: Final = 10.0
+"""Seconds without a connection after which this is an error: either side may start first."""
 
 _log = logging.getLogger(__name__)
 
@@ -146,6 +150,7 @@ class Connector:
         """Connect to one place, and again, until the other end has finished or the place is not found any more."""
         first, multiplier, longest = _DELAYS
         delays = Backoff(first, multiplier, longest)
+        trouble = _Trouble(target)
         try:
             while target in self._targets:
                 try:
@@ -156,13 +161,14 @@ class Connector:
                 except NoProviderError:
                     raise  # waiting does not help
                 except FabricConnectionRejectedError as error:
-                    _log.warning("%s rejected the connection: %s", target, error.param.decode(errors="replace"))
+                    trouble.refused(error.param.decode(errors="replace") or "it gave no reason")
                 except OSError as error:
-                    _log.info("no connection with %s yet: %s", target, error)
+                    trouble.failed(error)
                 except HelloError as error:
-                    _log.warning("no connection with %s: %s", target, error)
+                    trouble.refused(error)
                 else:
                     delays.reset()
+                    trouble = _Trouble(target)
                     if await self._take_part(endpoint, theirs):
                         return
                 await anyio.sleep(delays.next())
@@ -176,6 +182,29 @@ class Connector:
         except HelloError:
             endpoint.abort()
             raise
+
+
+class _Trouble:
+    """The reason why one place is not connected; logged as an error once."""
+
+    def __init__(self, target: Target) -> None:
+        self._name = ":".join(str(part) for part in target if part is not None)
+        self._since = anyio.current_time()
+        self._level = logging.ERROR
+
+    def refused(self, reason: object) -> None:
+        """Something listens there that is not the other end."""
+        self._say("%s refuses the connection: %s. It is tried again", reason)
+
+    def failed(self, error: OSError) -> None:
+        if anyio.current_time() - self._since < _SILENT:
+            _log.info("no connection with %s yet: %s", self._name, error)
+        else:
+            self._say("no connection with %s for 10 seconds: %s. It is tried again", error)
+
+    def _say(self, text: str, reason: object) -> None:
+        _log.log(self._level, text, self._name, reason)
+        self._level = logging.INFO
 
 
 def _refuse(request: ConnectionRequest, reason: str) -> None:

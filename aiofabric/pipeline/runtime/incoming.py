@@ -5,6 +5,7 @@ Items stay in order: what arrives behind a large item waits until that one was r
 
 from __future__ import annotations
 
+import warnings
 from collections import deque
 from threading import get_ident
 from time import monotonic
@@ -16,6 +17,7 @@ from ...remote_region import RemoteRegion
 from ..protocol.frames import (
     DRAINING,
     END,
+    FULL,
     ITEM,
     ITEM_COST,
     ITEMS,
@@ -36,6 +38,7 @@ if TYPE_CHECKING:
     from ...transport.connected.endpoint import MessageEndpoint
     from ..protocol.frames import LargeItem, SmallItems
     from ..protocol.hello import Hello
+    from .item import Scope
     from .memory.lent_memory import LentMemory
 
 __all__ = ["Incoming", "Owner", "Rest"]
@@ -51,11 +54,13 @@ class Owner(Protocol):
 
     memory: LentMemory
     hello: Hello
+    full: set[Incoming]
     thread: int  # of the block
     check_open: Callable[[], None]  # raises in another thread, too
 
     def came(self, entry: Item | Rest) -> None: ...
     def was_acknowledged(self, count: int) -> None: ...
+    def producer_is_full(self, incoming: Incoming) -> None: ...
     def producer_drains(self, producer: bytes) -> None: ...
     def producer_ended(self, producer: bytes) -> None: ...
     def fail(self, error: Exception) -> None: ...
@@ -100,6 +105,9 @@ class Incoming:
             self._small(decode_items(frame))
         elif kind == ITEM:
             self._large(decode_item(frame))
+        elif kind == FULL:
+            if self.receipts.items_out:
+                self.owner.producer_is_full(self)
         elif kind == DRAINING:
             self.owner.producer_drains(self.id)
         elif kind == END:
@@ -215,11 +223,24 @@ class Incoming:
             self.end_taking()
         read, self._read = self._read, []
         if self.receipts.unsent:
+            self.owner.full.discard(self)
             acknowledged = self.receipts.take()
             read = [place for place in read if not any(start <= place < end for start, end in acknowledged)]
             self.connection.send(encode_ack(acknowledged))
         for place in read:
             self.connection.send(encode_signal(READ, place))
+
+    def scope_dropped(self, scope: Scope) -> None:
+        """The program has dropped items without the end of their scope. The garbage collector calls this."""
+        handle = self.connection.endpoint._handle
+        if not (self.connection.ended or handle.forked):
+            warnings.warn(
+                f"{scope!r} was dropped without an acknowledgement: its producer keeps it until this consumer leaves. "
+                "Use `with await pull.pull() as item:`, or call item.ack() or item.give_back()",
+                ResourceWarning,
+                source=scope,
+                stacklevel=3,
+            )
 
     # -- the end
 

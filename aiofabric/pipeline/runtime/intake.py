@@ -49,6 +49,7 @@ class Intake:
         self.ended = 0  # producers that have no more items
         self._ended: set[bytes] = set()  # their ids, if their number ends the stream
         self._draining: set[bytes] = set()  # producers that have no new items
+        self.full: set[Incoming] = set()  # producers whose next item waits for acknowledgements
         self._over = self._closed = False
         self._waiters: deque[Any] = deque()
         self._burst = Burst(check_open)
@@ -87,7 +88,7 @@ class Intake:
             self.check_open()
             await anyio.lowlevel.checkpoint()
         while not self.queue or self._closed:
-            await self._wait(False)
+            await self._wait()
 
     def take_one(self) -> Item:
         """The next item. A small one that is delivered at most once is acknowledged here."""
@@ -128,14 +129,15 @@ class Intake:
         if not entry.left:
             incoming.end_taking()
 
-    async def are_there_items(self) -> bool:
-        """Wait for items; False if every producer has said that no new ones come. Raises as the other does."""
+    async def are_there_items(self, when_full: bool) -> bool:
+        """Wait for items; False if none come before an acknowledgement. Raises as the other does."""
         self.check_open()
+        wanted = self._wants_acks if when_full else self._drains
         while not self.queue:
-            if self._drains():
+            if wanted():
                 await anyio.lowlevel.checkpoint()
                 break
-            await self._wait(True)
+            await self._wait(wanted)
         if self.queue:
             await self.until_there_are_items()
         return bool(self.queue)
@@ -146,7 +148,11 @@ class Intake:
             self._producers is not None and not self._over and len(self._draining) + len(self._ended) >= self._producers
         )
 
-    async def _wait(self, until_drained: bool) -> None:
+    def _wants_acks(self) -> bool:
+        """Whether nothing comes before an acknowledgement: a producer's next item waits for one, or all drain."""
+        return bool(self.full) or self._drains()
+
+    async def _wait(self, enough: Callable[[], bool] | None = None) -> None:
         """Wait for a change. Raises if no items can come."""
         self.check_open()
         if self.failure is not None:
@@ -157,7 +163,7 @@ class Intake:
         if source is not None and not source._others_woken:
             send_gathered(source.driver)
             source.poll()
-            if self.queue or (until_drained and self._drains()) or self._over:
+            if self.queue or (enough is not None and enough()) or self._over:
                 if source.must_yield:
                     await source.checkpoint()
                     source.loop_iterated()
@@ -202,6 +208,10 @@ class Intake:
     def was_acknowledged(self, count: int) -> None:
         self.acknowledged += count
 
+    def producer_is_full(self, incoming: Incoming) -> None:
+        self.full.add(incoming)
+        self._wake_all()
+
     def producer_drains(self, producer: bytes) -> None:
         self._draining.add(producer)
         self._wake_all()
@@ -222,6 +232,7 @@ class Intake:
         if not (incoming.finished or self._closed):
             _log.info("the producer at %s has left: %s", incoming.connection.endpoint.peer_address, error)
         self.incoming.discard(incoming)
+        self.full.discard(incoming)
         self._draining.discard(incoming.id)  # another one may take its place
 
     # -- the end

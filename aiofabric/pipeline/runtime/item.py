@@ -27,6 +27,7 @@ class Origin(Protocol):
     at_least_once: bool
 
     def ack(self, place: int, cost: int, items: int = 1) -> None: ...
+    def scope_dropped(self, scope: Scope) -> None: ...
 
 
 class Scope:
@@ -99,14 +100,19 @@ class Scope:
         else:
             self.give_back()
 
+    def __del__(self) -> None:
+        if self._origin is not None and not self._acked:
+            self._origin.scope_dropped(self)
+
 
 class Item(Scope):
     """One item, until its scope ends: the block of ``with item:``, or the body of ``async for item in pull``.
 
     A scope that ends without an exception acknowledges the item. One that ends with an exception gives it back: after
-    this consumer has left, another one gets it, or this one again. `ack` acknowledges it earlier.
+    this consumer has left, another one gets it, or this one again. `ack` acknowledges it earlier. An item that is
+    dropped without the end of its scope warns (`ResourceWarning`).
 
-    ``data``: bytes; of an item of 16 KiB or more a view of memory that is lent until the scope ends. After that it
+    ``data``: bytes; of an item of 16 KiB or more a view of memory that is lent until the scope ends. After that its use
     raises ValueError. A slice or an array that was taken from it stays valid and right, but its memory cannot be used
     again while it exists: copy what you keep. ``parts``: the same, as the producer pushed it. Parts in lent memory
     are in one piece, in order; each begins a multiple of 64 bytes behind the first. ``header``: the producer's, at
@@ -151,6 +157,7 @@ class Item(Scope):
         """The same as `Items`, copied; this object is not used any more."""
         origin = self._from()
         items = Items(origin, self._place, [b"".join(self.parts)], [self.number], self.redelivered, cost=self._cost)
+        self._origin = None
         self._end_of_scope(origin)
         return items
 

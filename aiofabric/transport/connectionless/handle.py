@@ -38,6 +38,7 @@ class ConnectionlessHandle(shm_same_process.LingeringHandle):
     __slots__ = ("events", "group_names", "groups", "kept_numbers", "leaving", "send_notices")
 
     def __init__(self, vector: AddressVector, *args: Any, **options: Any) -> None:
+        self.leaving: list[Route] = []  # routes of removed peers, while the provider holds operations for them
         super().__init__(vector, *args, **options)
         vector.users.add(self)
         self.overflow = behind() if has_overflow(self) else None
@@ -47,7 +48,6 @@ class ConnectionlessHandle(shm_same_process.LingeringHandle):
         self.group_names: set[object] = set()  # hosts of multicast groups that it has joined
         # numbers of peers that the provider reads for open groups, and for claims
         self.kept_numbers: Counter[int] = Counter()
-        self.leaving: list[Route] = []  # routes of removed peers, while the provider holds operations for them
 
     def wait_until_quiet(self) -> None:
         if self.send_notices is not None:

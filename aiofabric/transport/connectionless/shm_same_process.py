@@ -8,14 +8,17 @@ unmaps. After that, every access to the closed endpoint crashes the process:
 - reading a message of it that was not received yet (1.17 smr_progress_iov, 2.5 smr_progress_cmd);
 - a fi_close that gives such messages back (2.5 smr_discard).
 
-Endpoints of two processes have separate mappings and are not affected.
+Endpoints of two processes have separate mappings and are not affected. But the other process copies a message of more
+than 4 KiB out of this one's memory, also after the endpoint that sent it was closed. Without the buffer, it would get
+what the memory has been used for since.
 
 So an endpoint that has exchanged addresses with others of its process lingers when it is closed. Other endpoints no
 longer send to it, and its unread messages are dropped, so it refers to no other endpoint. Its native endpoint stays
 open, with the messages that it sent and their pinned buffers, until the endpoints that have its address have read these
 messages or are closed. Its address
-stays with them longer, because messages that wait to be received name their sender. All this is checked whenever an
-endpoint of the process opens or closes.
+stays with them longer, because messages that wait to be received name their sender. It also stays open until other
+processes have read its messages, or have ended. All this is checked whenever an endpoint of the process opens or
+closes, and some times after a close while its loop runs.
 
 2.5 has another defect: an endpoint can read messages of a peer only after the name of that peer has arrived. Only the
 endpoint that sends first sends its name, and so it reads the reply from address 0. So both endpoints send their names
@@ -34,6 +37,7 @@ from threading import RLock, get_ident
 from typing import TYPE_CHECKING, Any
 
 from ..._ffi import constants, ffi, lib
+from ...address import Address
 from ...cq.submission import Transfer
 from ...errors import FabricError, UnreachableError
 from ...features import Quirk
@@ -44,9 +48,9 @@ from ..peer_access import operations_of, operations_of_process
 from ..route import Route
 from ..workarounds import shm_stale_numbers
 from ..workarounds.shm_names import is_own, path_of, remove
+from ..workarounds.shm_unanswered_sends import is_gone
 
 if TYPE_CHECKING:
-    from ...address import Address
     from ...address_vector import AddressVector, Peer
     from ...cq.queue import CompletionQueue
 
@@ -69,6 +73,7 @@ _MOST = 64  # closed endpoints in all: an endpoint can know 256 peers in its lif
 INLINE = 128  # bytes of a message that 2.5 copies into the receiver's queue; its own limit is 160
 _INJECTED_MOST = 256  # longer injected messages that an endpoint of this process has not received yet
 _UNREAD_MOST = 4096  # messages that one close drops
+_DELAYS = (0.02, 0.2, 2.0, 20.0)  # seconds after a close until it is checked whether other processes have read
 
 _lock = RLock()
 _here: dict[Address, LingeringHandle] = {}  # open endpoints
@@ -83,12 +88,13 @@ class LingeringHandle(EndpointHandle):
     queue: CompletionQueue
 
     def __init__(self, vector: AddressVector, *args: Any, **options: Any) -> None:
-        super().__init__(*args, **options)
+        # First what `close` needs: there may be no memory for the rest.
         self.vector = vector
         self.entered = False  # True: other endpoints of this process may get its address
         self.lingered = False
         self.linked: set[LingeringHandle] = set()  # endpoints that have its address, or whose address it has
         self.by_peer: dict[Peer, Route] = {}
+        super().__init__(*args, **options)
 
     def _disappear(self) -> None:
         """From now on, no endpoint of this process may send here."""
@@ -113,6 +119,8 @@ class LingeringHandle(EndpointHandle):
             self._finish()
         super()._leave()
         sweep()
+        if self in _gone and not self.linked:
+            _sweep_later(self, _DELAYS)
 
 
 class _Remains:
@@ -125,6 +133,7 @@ class _Remains:
         for op in self.pending.values():
             if isinstance(op, Transfer):
                 op.registrations = ()
+        self.elsewhere = _sent_elsewhere(handle)
 
     def empty(self) -> None:
         """Cancel all operations, and drop messages that were not received, so that other endpoints may close."""
@@ -172,6 +181,21 @@ class _Remains:
     def sending(self) -> bool:
         """Whether a peer may still read a message that this endpoint sent."""
         return any(isinstance(op, Transfer) and not op.owner.receives for op in self.pending.values())
+
+    def unread_elsewhere(self) -> bool:
+        """Whether another process may still read a message that this endpoint sent."""
+        if not self.elsewhere or self.handle.thread != get_ident():
+            return bool(self.elsewhere)
+        self.read()
+        for peer, slots in list(self.elsewhere.items()):
+            slots &= self.pending.keys()
+            if is_gone(peer):
+                for slot in slots:
+                    del self.pending[slot]
+                slots.clear()
+            if not slots:
+                del self.elsewhere[peer]
+        return bool(self.elsewhere)
 
     def knowing(self) -> list[LingeringHandle]:
         """The open endpoints that have its address, or whose address it has."""
@@ -308,7 +332,7 @@ def leave(handle: LingeringHandle) -> bool:
     with _lock:
         del _here[handle.address]
         handle.entered = False
-        if not handle.linked:
+        if not handle.linked and not _sent_elsewhere(handle):
             return False
         remains = _gone[handle] = _Remains(handle)
         handle.lingers = True
@@ -320,14 +344,40 @@ def sweep() -> None:
     """Close the lingering endpoints that are not needed any more."""
     with _lock:
         for remains in list(_gone.values()):
-            if remains.handle in _gone and (not remains.knowing() or (remains.quiet() and not _is_known(remains))):
+            if remains.handle not in _gone or remains.unread_elsewhere():
+                continue
+            if not remains.knowing() or (remains.quiet() and not _is_known(remains)):
                 remains.go()
-        quiet = [remains for remains in _gone.values() if remains.quiet()]
+        quiet = [remains for remains in _gone.values() if not remains.elsewhere and remains.quiet()]
         for remains in quiet[:-_QUIET_MOST]:
             remains.go()
         for handle in _gone:
             with suppress(OSError):
                 remove(handle.address)
+
+
+def _sent_elsewhere(handle: LingeringHandle) -> dict[Address, set[int]]:
+    """The messages that other processes have not read yet: their slots, by address of the receiver. Without those for
+    processes that have ended.
+    """
+    found: dict[Address, set[int]] = {}
+    for queue in handle.submission_queues:
+        peer = queue.name if isinstance(queue, Route) else None
+        if queue.posted and isinstance(peer, Address) and not is_own(peer) and not is_gone(peer):
+            found.setdefault(peer, set()).update(transfer.slot.address for transfer in queue.posted)
+    return found
+
+
+def _sweep_later(handle: LingeringHandle, delays: tuple[float, ...]) -> None:
+    driver = handle.source.driver
+
+    def check() -> None:
+        sweep()
+        if handle in _gone:
+            _sweep_later(handle, delays[1:] or delays)
+
+    if not driver.closed():
+        driver.call_later(delays[0], check)
 
 
 def _is_known(remains: _Remains) -> bool:

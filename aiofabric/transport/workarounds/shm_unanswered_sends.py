@@ -93,7 +93,7 @@ class Unanswered:
         if self._handle.closed:
             return
         self._routes = {peer: route for peer, route in self._routes.items() if route.posted}
-        gone = [(peer, route) for peer, route in self._routes.items() if is_gone(peer)]
+        gone = [(peer, route) for peer, route in self._routes.items() if is_gone(peer.address)]
         try:
             for peer, route in gone:
                 self._take_lock(peer)
@@ -158,15 +158,15 @@ def _answers(start: CData, length: int) -> Iterator[_Answer]:
             yield _Answer(operation, ffi.cast("uint64_t *", start + offset + 8))
 
 
-def is_gone(peer: Peer) -> bool:
+def is_gone(address: Address) -> bool:
     """Whether the process that opened the peer's endpoint is proved not to have it any more.
 
     The process may have ended, be a zombie, or have closed the endpoint, which unmaps its memory.
     """
-    process = process_of(peer.address)
+    process = process_of(address)
     if process is None:
         return False
-    name = path_of(peer.address).name
+    name = path_of(address).name
     try:
         mapped = Path("/proc", str(process), "maps").read_text()
     except FileNotFoundError:

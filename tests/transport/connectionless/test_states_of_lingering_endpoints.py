@@ -88,6 +88,7 @@ class Endpoint:
         self.overflow: Any = None
         self.known = Quirk(0)
         self.lingers = self.entered = True
+        self.submission_queues: tuple[Any, ...] = ()
         self.cancelled: list[Any] = []
         self.refuses_to_leave = False
 

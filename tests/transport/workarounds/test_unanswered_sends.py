@@ -8,7 +8,7 @@ import os
 import struct
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 
@@ -119,20 +119,16 @@ def test_a_message_in_one_piece_is_cancelled_and_one_in_pieces_was_copied() -> N
     assert copied == [0, 5000, 0, 0]
 
 
-class Named(NamedTuple):
-    address: Address
-
-
-def peer(process: object, namespace: int | None = None) -> Any:
+def address_of(process: object, namespace: int | None = None) -> Address:
     here = own_namespace() if namespace is None else namespace
     name = f"fi_shm://aiofabric-{here:x}-{process}-00000000"
-    return Named(Address(AddressFormat.ADDR_STR, name.encode()))
+    return Address(AddressFormat.ADDR_STR, name.encode())
 
 
 def test_a_process_that_nothing_is_known_of_is_not_gone() -> None:
-    assert not is_gone(peer("nobody"))
-    assert not is_gone(peer(os.getpid(), namespace=1))
-    assert is_gone(peer(os.getpid()))  # it has no such memory
+    assert not is_gone(address_of("nobody"))
+    assert not is_gone(address_of(os.getpid(), namespace=1))
+    assert is_gone(address_of(os.getpid()))  # it has no such memory
 
 
 @pytest.mark.parametrize(
@@ -145,7 +141,7 @@ def test_a_process_whose_mappings_cannot_be_read_is_gone_if_it_does_not_exist(
         raise error
 
     monkeypatch.setattr(Path, "read_text", refuse)
-    assert is_gone(peer(os.getpid())) is gone
+    assert is_gone(address_of(os.getpid())) is gone
 
 
 @pytest.mark.parametrize("error", [OSError("no memory"), ValueError("another layout")])
@@ -159,7 +155,7 @@ def test_an_endpoint_that_cannot_be_examined_yet_is_examined_again(
     transfer = SimpleNamespace(slot=SimpleNamespace(address=1))
     route = SimpleNamespace(posted=[transfer])
     handle: Any = SimpleNamespace(
-        source=source, closed=False, address=peer(os.getpid()).address, route_to=lambda _: route
+        source=source, closed=False, address=address_of(os.getpid()), route_to=lambda _: route
     )
 
     def refuse(*_: object) -> None:
@@ -168,7 +164,7 @@ def test_an_endpoint_that_cannot_be_examined_yet_is_examined_again(
     monkeypatch.setattr(Unanswered, "_take_lock", lambda *_: None)
     monkeypatch.setattr(Unanswered, "_answer", refuse)
     unanswered = Unanswered(handle)
-    unanswered.watch(peer(os.getpid()))
+    unanswered.watch(SimpleNamespace(address=address_of(os.getpid())))  # type: ignore[arg-type]
     later.pop()()
     assert f"cannot be examined yet: {error}" in caplog.text
     assert len(later) == 1

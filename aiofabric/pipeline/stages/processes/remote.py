@@ -119,7 +119,7 @@ class RemoteInlet:
         self._flushed = False  # since the last value
 
     async def take(self) -> Entry | None:
-        item = await (self._pull.pull if self._flushed else self._pull.pull_or_none)()
+        item = await (self._pull.pull() if self._flushed else self._pull.pull_or_none(when_full=False))
         self._flushed = item is None
         if item is None:
             return None
@@ -164,7 +164,7 @@ class SortedInlet:
                 raise EndOfStream
             try:
                 with anyio.CancelScope() as self._pulling:
-                    item = await (self._pull.pull if self._flushed else self._pull.pull_or_none)()
+                    item = await (self._pull.pull() if self._flushed else self._pull.pull_or_none(when_full=False))
             except EndOfStream:  # after a restart of the producer, numbers may be missing
                 self._ended = True
                 for number in sorted(self._made):

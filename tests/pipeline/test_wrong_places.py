@@ -1,0 +1,69 @@
+"""A place where something else listens, or nobody, is an error that is printed once; connecting goes on."""
+
+# Doubles: ten seconds are shorter.
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+import anyio
+import pytest
+
+from aiofabric.pipeline import Publish, Pull, Push
+from aiofabric.streams import listen_stream
+from tests.fixtures.providers import HOST
+from tests.fixtures.waiting import until
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture(autouse=True)
+def _log_everything(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, logger="aiofabric.pipeline.runtime.connector")
+
+
+def texts(records: Sequence[logging.LogRecord], level: int) -> list[str]:
+    return [record.getMessage() for record in records if record.levelno == level and "connector" in record.name]
+
+
+async def tried_again(records: Sequence[logging.LogRecord]) -> str:
+    """The error that was logged, after two further attempts to connect."""
+    await until(lambda: texts(records, logging.ERROR) and len(texts(records, logging.INFO)) >= 2)
+    (error,) = texts(records, logging.ERROR)
+    return error
+
+
+async def test_the_wrong_end_of_a_pipeline_is_named_once(provider: str, caplog: pytest.LogCaptureFixture) -> None:
+    async with Publish(listen=(HOST, 0), provider=provider) as other, Push(other.address, provider=provider):
+        error = await tried_again(caplog.records)
+        assert f"{HOST}:{other.address.port}" in error
+    assert "refuses the connection: a Publish connects with a Subscribe, not with a Push" in error
+
+
+async def test_a_place_where_no_pipeline_listens_is_named_once(provider: str, caplog: pytest.LogCaptureFixture) -> None:
+    async with (
+        listen_stream(HOST, 0, provider=provider) as other,
+        Push(other.address, provider=provider),
+        anyio.create_task_group() as tasks,
+    ):
+        tasks.start_soon(other.accept)  # it accepts none of them
+        error = await tried_again(caplog.records)
+        tasks.cancel_scope.cancel()
+    assert "refuses the connection" in error
+
+
+async def test_a_place_where_nobody_answers_is_named_once_after_ten_seconds(
+    provider: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with Pull(listen=(HOST, 0), provider=provider) as gone:
+        place = (HOST, gone.address.port or 0)
+    monkeypatch.setattr("aiofabric.pipeline.runtime.connector._SILENT", 0.1)
+    async with Push(place, provider=provider):
+        error = await tried_again(caplog.records)
+        assert f"no connection with {HOST}:{place[1]} for 10 seconds" in error
+        async with Pull(listen=place, provider=provider) as pull:
+            await until(lambda: pull.statistics().producers)
