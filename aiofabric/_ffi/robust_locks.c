@@ -9,8 +9,8 @@
  * waited for a millisecond checks whether that process still exists. The unlock function stays glibc's. Processes
  * without aiofabric share the lock and use glibc's functions: 1 is a free lock, and anything less is a taken one. A
  * process that finds it taken has subtracted 1, and waits. If such a process is killed while it holds the lock, waiters
- * still hang, because the owner is not known; unless the memory belongs to a process that has ended, which nobody reads
- * any more. (A process that crashed without a descriptor left had such a lock in its memory.)
+ * still hang, because the owner is not known. But if the memory is that of a process that has ended, the lock counts as
+ * free: no process reads that memory. (A process that crashed without a descriptor left had such a lock.)
  *
  * A process may end in the middle of the steps under the lock. Only the last step (ofi_cirque_commit) publishes them,
  * so incomplete steps have no effect. Entries that it had already taken out of a pool are lost, and must be

@@ -23,7 +23,7 @@ pytestmark = [
     ),
 ]
 
-LOCK, COUNTS, VERSION = 24, 48, 4  # of libfabric 1.17 (struct smr_region, ofi_shm.h)
+PROCESS, LOCK, COUNTS, VERSION = 4, 24, 48, 4  # of libfabric 1.17 (struct smr_region, ofi_shm.h)
 FREE = 1
 TIMEOUT = 10.0  # seconds: a dead owner is found some thousand times faster
 NUMBER = 1 << 5  # the owner's number begins here; other processes subtract from the part below
@@ -39,8 +39,9 @@ class Memory:
         self.words = ffi.cast("int32_t *", self._view + LOCK)
         self.counts = ffi.cast("int64_t *", self._view + COUNTS)
 
-    def be_an_endpoint_s(self) -> None:
+    def be_an_endpoint_s(self, process: int = 0) -> None:
         self._map[0] = VERSION
+        self._map[PROCESS : PROCESS + 4] = process.to_bytes(4, "little")
 
     def close(self) -> None:
         ffi.release(self._view)
@@ -216,8 +217,21 @@ def test_a_living_owner_is_waited_for(child: Callable[..., Child], memory: Memor
     assert taking.said
 
 
+@pytest.mark.skipif(library_version() >= (1, 18), reason="the layout of 1.17 is known")
+def test_a_lock_in_the_memory_of_a_process_that_has_ended_is_taken(
+    child: Callable[..., Child], memory: Memory, path: Path
+) -> None:
+    process = child(owner, path)
+    assert process.receive() == "taken"
+    process.kill()
+    memory.be_an_endpoint_s(process.pid)
+    memory.lock = 0  # whoever took it is not known
+    assert Taking(memory).got_it()
+
+
 def test_who_is_not_known_is_waited_for(memory: Memory) -> None:
-    """A process without aiofabric writes no number."""
+    """A process without aiofabric writes no number. The memory belongs to this process, which lives."""
+    memory.be_an_endpoint_s(os.getpid())
     lock = ctypes.c_void_p(address_of(memory.words))
     ctypes.CDLL(None).pthread_spin_lock(lock)
     taking = Taking(memory)

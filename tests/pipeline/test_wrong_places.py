@@ -1,4 +1,4 @@
-"""A place where something else listens, or nobody, is an error that is printed once; connecting goes on."""
+"""A place where something else listens, or no peer at all, is an error that is printed once; connecting goes on."""
 
 # Doubles: ten seconds are shorter.
 

@@ -8,7 +8,7 @@ import os
 import struct
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -119,6 +119,10 @@ def test_a_message_in_one_piece_is_cancelled_and_one_in_pieces_was_copied() -> N
     assert copied == [0, 5000, 0, 0]
 
 
+class Named(NamedTuple):
+    address: Address
+
+
 def address_of(process: object, namespace: int | None = None) -> Address:
     here = own_namespace() if namespace is None else namespace
     name = f"fi_shm://aiofabric-{here:x}-{process}-00000000"
@@ -164,7 +168,8 @@ def test_an_endpoint_that_cannot_be_examined_yet_is_examined_again(
     monkeypatch.setattr(Unanswered, "_take_lock", lambda *_: None)
     monkeypatch.setattr(Unanswered, "_answer", refuse)
     unanswered = Unanswered(handle)
-    unanswered.watch(SimpleNamespace(address=address_of(os.getpid())))  # type: ignore[arg-type]
+    peer: Any = Named(address_of(os.getpid()))
+    unanswered.watch(peer)
     later.pop()()
     assert f"cannot be examined yet: {error}" in caplog.text
     assert len(later) == 1
