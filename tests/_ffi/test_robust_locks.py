@@ -225,7 +225,7 @@ def test_a_lock_in_the_memory_of_a_process_that_has_ended_is_taken(
     assert process.receive() == "taken"
     process.kill()
     memory.be_an_endpoint_s(process.pid)
-    memory.lock = 0  # whoever took it is not known
+    memory.lock = 0  # the process that took it is not known
     assert Taking(memory).got_it()
 
 
