@@ -33,6 +33,28 @@ def write(number):
     with open("written", "a") as file:
         file.write(f"{number}\\n")
 
+def busy():
+    Path("blocked").touch()
+    while True:
+        pass
+
+def sleeping():
+    yield 1
+    Path("blocked").touch()
+    time.sleep(600)
+
+def blocks(number):
+    if Path("working").exists():
+        Path("blocked").touch()
+        time.sleep(600)
+
+def stuck_for_long(number):
+    Path("working").touch()
+    time.sleep(600)
+
+loop_is_busy = Pipeline(busy).sink(write)
+loop_sleeps = Pipeline(sleeping).sink(write)
+both_block = Pipeline(without_end).map(stuck_for_long, process=True).merge(Pipeline(without_end).filter(blocks))
 short = Pipeline(range(100)).map(double, workers=2).sink(write)
 endless = Pipeline(without_end).map(double).sink(write)
 blocked = Pipeline(range(100)).map(stuck, process=True, name="stuck")
@@ -92,6 +114,40 @@ def test_a_second_signal_ends_it_at_once_and_says_what_is_left(here: Path) -> No
         said = program.end()
     assert said.status == 130
     assert re.search(r"^not finished: \d+ that waited between stages, and those in a function$", said.err, re.MULTILINE)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("pipeline", ["loop_is_busy", "loop_sleeps", "both_block"])
+def test_a_second_signal_ends_it_while_a_function_blocks_the_loop(
+    pipeline: str, number: signal.Signals, here: Path
+) -> None:
+    with started(*AIOFABRIC, "run", f"work:{pipeline}") as program:
+        wait_for(here / "blocked", program)
+        program.process.send_signal(number)
+        assert program.process.stderr is not None
+        assert "the sources stop" in program.process.stderr.readline()
+        program.process.send_signal(number)
+        said = program.end()  # also the end of its worker, which has the same output
+    assert (said.status, said.out, said.err) == (130, "", "")
+
+
+HANDLERS = """
+import signal
+from aiofabric.cli import main
+
+ours = {number: lambda *_: None for number in (signal.SIGINT, signal.SIGTERM)}
+for number, handler in ours.items():
+    signal.signal(number, handler)
+assert main(["run", "work:short"]) == 0
+assert all(signal.getsignal(number) is handler for number, handler in ours.items())
+"""
+
+
+def test_a_run_puts_the_signal_handlers_of_the_program_back(here: Path) -> None:
+    (here / "handlers.py").write_text(HANDLERS)
+    with started(AIOFABRIC[0], "handlers.py") as program:
+        said = program.end()
+    assert (said.status, said.err) == (0, "")
 
 
 @pytest.mark.once
