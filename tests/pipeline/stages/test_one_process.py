@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import anyio
 import pytest
 
-from aiofabric import NoProviderError
+from aiofabric import NoProviderError, WrongThreadError
 from aiofabric.pipeline import Pipeline, StageError
 from aiofabric.pipeline.stages.entry import Entry
 from tests.fixtures.waiting import until
@@ -189,6 +189,18 @@ async def test_a_run_that_is_stopped_finishes_what_was_produced() -> None:
         run.stop()
     assert found == list(range(len(found)))
     assert run.totals().stages["without_end"].given == len(found)
+
+
+async def test_a_stop_from_another_thread_is_refused_and_stops_nothing() -> None:
+    found: list[int] = []
+    with anyio.fail_after(10):
+        async with Pipeline(f.without_end).sink(found.append).start() as run:
+            await until(lambda: found)
+            with pytest.raises(WrongThreadError, match="belongs to the thread that entered its block"):
+                await anyio.to_thread.run_sync(run.stop)
+            before = len(found)
+            await until(lambda: len(found) > before + 100)
+            await anyio.to_thread.run_sync(anyio.from_thread.run_sync, run.stop)
 
 
 async def test_a_source_that_waits_for_ever_can_be_stopped() -> None:
