@@ -10,6 +10,7 @@ import anyio
 
 from ...cq.loops.drivers import current_backend
 from ...errors import WrongThreadError
+from .graph import IteratorSource
 from .joints import Joint
 from .processes.at_work import at_work
 from .processes.board import Board
@@ -55,6 +56,9 @@ class Run:
     async def __aenter__(self) -> Self:
         if self._tasks is not None:
             raise RuntimeError("this run was entered before: make another one")
+        for node in self._nodes:
+            if isinstance(node.stage.function, IteratorSource):
+                node.stage.function.begin(node.name)
         self._begun = monotonic()
         self._thread = get_ident()
         launch = self._launcher()

@@ -180,7 +180,7 @@ class StageWork:
             try:
                 branch = self._branches[result]
             except (KeyError, TypeError):
-                error = KeyError(f"no branch for {result!r:.100}; there are {', '.join(map(repr, stage.keys))}")
+                error = KeyError(f"no branch has the key {result!r:.100}; the keys are {list(stage.keys)!r:.200}")
                 await self._failed(entry, error)
             else:
                 await self._give_last(value, entry, branch)

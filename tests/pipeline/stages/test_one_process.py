@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import anyio
@@ -42,6 +43,16 @@ async def test_each_kind_of_stage() -> None:
 @pytest.mark.parametrize("source", [range(3), [0, 1, 2], lambda: iter(range(3)), f.numbers], ids=range(4))
 async def test_kinds_of_sources(source: Any) -> None:
     assert (await result_of(Pipeline(source)))[:3] == [0, 1, 2]
+
+
+@pytest.mark.parametrize("source", [lambda: iter(range(3)), lambda: f.three_times(1), f.numbers], ids=range(3))
+async def test_an_iterator_can_be_read_by_one_run_only(source: Any) -> None:
+    pipeline = Pipeline(source())
+    found: list[Any] = []
+    await pipeline.sink(found.append).run()
+    assert found
+    with pytest.raises(RuntimeError, match="pass a function that makes it, or a list"):
+        await pipeline.map(f.add_one).run()
 
 
 async def test_batches_and_windows() -> None:
@@ -114,7 +125,7 @@ async def test_values_are_routed_by_key_and_merged() -> None:
 
 
 async def test_a_key_without_a_branch_is_an_error() -> None:
-    with pytest.raises(StageError, match="no branch for 'b'; there are 'a'"):
+    with pytest.raises(StageError, match=r"no branch has the key 'b'; the keys are \['a'\]"):
         await result_of(Pipeline(range(2)).route(f.letter, {"a": lambda p: p}))
 
 
@@ -307,6 +318,9 @@ async def test_stages_of_one_name_are_numbered_and_workers_may_be_chosen_later()
         await pipeline.run(workers={"in": 2})
 
 
+LETTERS: dict[Any, Exception] = {}
+APPENDED = "'append' would call append of a list in another process, which has a copy of it"
+
 MISTAKES: list[tuple[Any, type[Exception], str]] = [
     (lambda: Pipeline(5), TypeError, "a source is"),
     (lambda: Pipeline([]).map(5), TypeError, "must be callable"),  # type: ignore[arg-type]
@@ -328,6 +342,13 @@ MISTAKES: list[tuple[Any, type[Exception], str]] = [
     (lambda: Pipeline([]).sink(f.add_one).map(f.add_one), ValueError, "has ended with a sink"),
     (lambda: Pipeline([]).route(f.letter, {}), ValueError, "at least one branch"),
     (lambda: Pipeline([]).route(f.letter, {"a": lambda _: 5}), TypeError, "a branch"),  # type: ignore[dict-item,return-value]
+    (lambda: Pipeline([]).merge(), ValueError, "merge needs at least one other pipeline"),
+    (lambda: Pipeline([]).draw(totals=5), TypeError, "totals must be of type Totals"),  # type: ignore[arg-type]
+    (lambda: Pipeline([]).sink([].append, process=True).start(), ValueError, APPENDED),
+    (lambda: Pipeline([]).sink(set().add).start(processes=True), ValueError, "add of a set"),
+    (lambda: Pipeline([]).sink(Counter().update).start(processes=True), ValueError, "update of a Counter"),
+    (lambda: Pipeline([]).sink(partial([].append)).start(processes=True), ValueError, APPENDED),
+    (lambda: Pipeline([]).map(f.add_one, on_error=LETTERS.setdefault, process=True).start(), ValueError, "setdefault"),
     (lambda: Pipeline([]).merge(5), TypeError, "merge"),  # type: ignore[arg-type]
     (
         lambda: Pipeline([]).map(f.add_one, wokers=2),  # type: ignore[call-arg]
@@ -343,6 +364,11 @@ MISTAKES: list[tuple[Any, type[Exception], str]] = [
         "ordered=False",
     ),
 ]
+
+
+def test_a_method_of_a_container_may_be_a_function_of_a_process_that_returns_something() -> None:
+    Pipeline([]).map({0: 1}.get).filter({1}.__contains__).sink(f.add_one).start(processes=True)
+    Pipeline([]).map(f.add_one, process=True).sink([].append).start()
 
 
 @pytest.mark.parametrize(("make", "error", "text"), MISTAKES, ids=range(len(MISTAKES)))
