@@ -11,7 +11,7 @@ from ...arguments import check_count, check_number, check_type
 from ...transport.opening.keywords import stream_options
 from .drawing import mermaid, svg
 from .graph import Input, IteratorSource, Kind, OnError, Stage
-from .keywords import OrderKeywords, StageKeywords, check_keywords
+from .keywords import RUN_OPTIONS, OrderKeywords, StageKeywords, check_keywords
 from .plan import planned
 from .processes.dask_actor import check_client
 from .run import Run
@@ -222,7 +222,7 @@ class Pipeline:
         processes, workers = connections.pop("processes", False), connections.pop("workers", None)
         restarts, host = connections.pop("restarts", 3), connections.pop("host", "127.0.0.1")
         provider = connections.pop("provider", None)
-        stream_options(f"Pipeline.{method}", connections)
+        stream_options(f"Pipeline.{method}", connections, own=RUN_OPTIONS)
         check_number("restarts", restarts, 32)
         nodes = self._planned(processes, workers)
         return Run(nodes, host=host, restarts=restarts, options={**connections, "provider": provider}, client=client)

@@ -357,6 +357,11 @@ MISTAKES: list[tuple[Any, type[Exception], str]] = [
     ),
     (lambda: Pipeline([]).sink(f.add_one, ordered=True), TypeError, r"sink\(\) has no option 'ordered'"),  # type: ignore[call-arg]
     (lambda: Pipeline([]).start(hartbeat=1), TypeError, "hartbeat"),  # type: ignore[call-arg]
+    (
+        lambda: Pipeline([]).start(colour=1),  # type: ignore[call-arg]
+        TypeError,
+        r"Pipeline.start\(\) got an unexpected option 'colour'. Its options are .*heartbeat, .*processes, workers, restarts",
+    ),
     (lambda: Pipeline([]).start(processes=1), TypeError, "processes"),  # type: ignore[arg-type]
     (
         lambda: Pipeline([]).flat_map(f.three_times, workers=2, process=True).start(),
