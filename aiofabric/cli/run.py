@@ -92,7 +92,7 @@ def _load(name: str) -> Pipeline:
     except AttributeError as error:
         raise ImportError(f"no {attribute!r} in {module!r}") from error
     if not isinstance(pipeline, Pipeline):
-        raise ValueError(f"{name} is a {type(pipeline).__name__}, not an aiofabric.pipeline.Pipeline")
+        raise ValueError(f"{name} is of type {type(pipeline).__name__}, not an aiofabric.pipeline.Pipeline")
     return pipeline
 
 

@@ -96,7 +96,7 @@ class MsgspecObjects(Generic[T]):
         return [self._encoder.encode(value)]
 
     def decode(self, parts: Sequence[Any]) -> T:
-        """The object. Raises ``msgspec.ValidationError`` if it is not of the type, and ValueError if parts are missing."""
+        """The object. Raises ``msgspec.ValidationError`` if it is not of the type; ValueError if parts are missing."""
         if not parts:
             raise ValueError(_MISSING)
         return self._decoder.decode(parts[0])

@@ -157,7 +157,7 @@ def test_other_objects_and_other_items_are_refused() -> None:
         encode_batch(pyarrow.table({"number": [1]}))
     others: list[Any] = [b"x", None, []]
     for other in others:
-        with pytest.raises(TypeError, match="an item of Pull.pull\\(\\) is required"):
+        with pytest.raises(TypeError, match=r"an item of Pull\.pull\(\) is required"):
             decode_batch(other)
     header, parts = encode_batch(NUMBERS)
     parts = [bytes(part) for part in parts]

@@ -249,7 +249,7 @@ def test_options_of_connections(end: Any) -> None:
         listed = str(caught.value).partition("options are ")[2].split(", ")
         assert {"heartbeat", "listen", "announce", "provider"} <= set(listed)
         assert not {"recv_size", "self", "places", "options"} & set(listed)
-    with pytest.raises(TypeError, match="Did you mean listen?"):
+    with pytest.raises(TypeError, match=r"Did you mean listen\?"):
         end(lisen="h:1")
 
 

@@ -360,7 +360,7 @@ MISTAKES: list[tuple[Any, type[Exception], str]] = [
     (
         lambda: Pipeline([]).start(colour=1),  # type: ignore[call-arg]
         TypeError,
-        r"Pipeline.start\(\) got an unexpected option 'colour'. Its options are .*heartbeat, .*processes, workers, restarts",
+        r"Pipeline.start\(\) got an unexpected option 'colour'. Its options are .*heartbeat, .*processes, workers",
     ),
     (lambda: Pipeline([]).start(processes=1), TypeError, "processes"),  # type: ignore[arg-type]
     (
