@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections import Counter
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -160,6 +161,21 @@ async def test_an_exception_ends_the_run_and_names_the_stage_and_the_value(kind:
         await pipeline.run()
     assert caught.value.stage == "fail_at_seven"
     assert isinstance(caught.value.__cause__, ZeroDivisionError)
+
+
+@pytest.mark.parametrize("stage", ["map", "flat_map", "source", "on_error"])
+async def test_sys_exit_in_a_function_is_an_error_of_its_stage(stage: str, capfd: pytest.CaptureFixture[str]) -> None:
+    """It would leave the tasks of the other stages behind, with a warning for each."""
+    pipelines = {
+        "map": Pipeline(range(3)).map(f.exits, workers=2),
+        "flat_map": Pipeline(range(3)).flat_map(f.exits),
+        "source": Pipeline(f.exits_as_source),
+        "on_error": Pipeline(range(9)).map(f.fail_at_seven, on_error=f.exits),
+    }
+    with pytest.raises(StageError, match=r"the function called sys\.exit\(3\)"):
+        await pipelines[stage].run()
+    gc.collect()
+    assert capfd.readouterr().err == ""
 
 
 async def test_a_source_or_generator_that_fails() -> None:
