@@ -37,7 +37,7 @@ def configure(parser: ArgumentParser) -> None:
     ask(
         "pipeline",
         metavar="module:pipeline",
-        help="an aiofabric.pipeline.Pipeline; the working directory is searched, too",
+        help="an aiofabric.pipeline.Pipeline; the working directory is searched first",
     )
     ask(
         "--workers",
