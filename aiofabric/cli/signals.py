@@ -7,7 +7,7 @@ import multiprocessing
 import os
 import signal
 import sys
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from threading import Timer
 from typing import TYPE_CHECKING, Final
 
@@ -40,7 +40,8 @@ class Signals:
         """A handler of signals. Python calls it in the main thread between two steps of any function."""
         self.count += 1
         if self.count == 1:
-            os.write(sys.stderr.fileno(), _TOLD)  # print could be under way
+            with suppress(OSError, ValueError):  # nobody reads it
+                os.write(sys.stderr.fileno(), _TOLD)  # print could be under way
             self._loop.call_soon_threadsafe(self._stop)
         elif self.count == 2:
             self._loop.call_soon_threadsafe(self._cancel)
