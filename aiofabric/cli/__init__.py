@@ -109,6 +109,7 @@ def _nobody_reads(error: Exception) -> bool:
 
 def _unwritten(error: Exception) -> str:
     """The sentence for a failed write of the output; empty for other errors."""
+    error = cast("Exception", reason(error))
     if type(error) is not OSError or error.filename is not None or error.errno not in (errno.ENOSPC, errno.EIO):
         return ""
     return f"cannot write the output: {error.strerror}"

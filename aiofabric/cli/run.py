@@ -5,7 +5,6 @@ Ctrl-C ends it at once.
 from __future__ import annotations
 
 import pkgutil
-import signal
 import sys
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -14,6 +13,7 @@ import anyio
 
 from aiofabric.cli.loop import run as run_loop
 from aiofabric.cli.sentence import reason
+from aiofabric.cli.signals import handled_signals
 from aiofabric.cli.table import on_terminal, table
 from aiofabric.cli.unsupported import UsageError, check_provider
 from aiofabric.pipeline import Pipeline, StageError
@@ -37,7 +37,7 @@ def configure(parser: ArgumentParser) -> None:
     ask(
         "pipeline",
         metavar="module:pipeline",
-        help="an aiofabric.pipeline.Pipeline; the working directory is searched, too",
+        help="an aiofabric.pipeline.Pipeline; the working directory is searched first",
     )
     ask(
         "--workers",
@@ -92,35 +92,22 @@ def _load(name: str) -> Pipeline:
     except AttributeError as error:
         raise ImportError(f"no {attribute!r} in {module!r}") from error
     if not isinstance(pipeline, Pipeline):
-        raise ValueError(f"{name} is a {type(pipeline).__name__}, not an aiofabric.pipeline.Pipeline")
+        raise ValueError(f"{name} is of type {type(pipeline).__name__}, not an aiofabric.pipeline.Pipeline")
     return pipeline
 
 
 async def _run(started: Run) -> int:
-    interrupts = 0
-
-    async def heed_interrupts(whole: anyio.CancelScope) -> None:
-        nonlocal interrupts
-        with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
-            async for _ in signals:
-                interrupts += 1
-                if interrupts > 1:
-                    whole.cancel()
-                    return
-                started.stop()
-                print("the sources stop; what they gave is finished (Ctrl-C again ends at once)", file=sys.stderr)
-
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(heed_interrupts, tasks.cancel_scope)
-        async with started:
-            tasks.start_soon(_show, started)
-        tasks.cancel_scope.cancel()
+        with handled_signals(started.stop, tasks.cancel_scope.cancel) as came:
+            async with started:
+                tasks.start_soon(_show, started)
+            tasks.cancel_scope.cancel()
     totals = started.totals()
     print(_summary(totals))
-    if interrupts > 1:
+    if came.count > 1:
         waiting = _unfinished(started, totals)
         print(f"not finished: {waiting:,} that waited between stages, and those in a function", file=sys.stderr)
-    return INTERRUPTED if interrupts else 0
+    return INTERRUPTED if came.count else 0
 
 
 def _summary(totals: Totals) -> str:

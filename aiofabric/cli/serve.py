@@ -32,7 +32,7 @@ _LEVELS = ("critical", "error", "warning", "info", "debug")
 def configure(parser: ArgumentParser) -> None:
     """Describe the arguments."""
     ask = parser.add_argument
-    ask("app", metavar="module:app", help="the application; the working directory is searched, too")
+    ask("app", metavar="module:app", help="the application; the working directory is searched first")
     ask("--server", choices=SERVERS, default="uvicorn", help="the HTTP server (%(default)s); hypercorn has HTTP/2")
     ask("-p", "--provider", metavar="NAME", help="provider, such as tcp; by default the first that has the address")
     ask("-s", "--src_addr", metavar="HOST", default="127.0.0.1", help="the address to listen at (%(default)s)")

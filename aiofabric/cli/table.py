@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["BOLD", "DIM", "GREEN", "RED", "YELLOW", "on_terminal", "paint", "table", "width"]
+__all__ = ["BOLD", "DIM", "GAP", "GREEN", "RED", "YELLOW", "on_terminal", "paint", "table", "width"]
 
 BOLD, DIM, RED, GREEN, YELLOW = "1", "2", "31", "32", "33"
-_GAP = "  "
+GAP = "  "
 _NARROWEST = 12  # characters of a column that is wrapped
 
 
@@ -39,7 +39,7 @@ def table(heading: Sequence[str], rows: Sequence[Sequence[str]], *, align: str =
     """Lines of a table; ``align`` has ``<`` or ``>`` for each column. The last column is wrapped on a terminal."""
     widths = [max(map(len, column)) for column in zip(heading, *rows, strict=True)]
     sides = align.ljust(len(widths), "<")
-    before = sum(widths[:-1]) + len(_GAP) * (len(widths) - 1)
+    before = sum(widths[:-1]) + len(GAP) * (len(widths) - 1)
     room = width() - before
     if room < _NARROWEST:
         room = sys.maxsize  # then the terminal's own wrapping is easier to read
@@ -48,7 +48,7 @@ def table(heading: Sequence[str], rows: Sequence[Sequence[str]], *, align: str =
         *first, last = cells
         texts = [f"{cell:{side}{size}}" for cell, side, size in zip(first, sides, widths, strict=False)]
         if len(last) > room:
-            return _GAP.join(texts) + _GAP + f"\n{'':{before}}".join(textwrap.wrap(last, room))
-        return _GAP.join([*texts, f"{last:{sides[-1]}{widths[-1]}}"]).rstrip()
+            return GAP.join(texts) + GAP + f"\n{'':{before}}".join(textwrap.wrap(last, room))
+        return GAP.join([*texts, f"{last:{sides[-1]}{widths[-1]}}"]).rstrip()
 
     return "\n".join([paint(line(heading), BOLD), *map(line, rows)])

@@ -12,14 +12,14 @@ import anyio
 
 from aiofabric.cli.loop import run as run_loop
 from aiofabric.cli.sentence import sentence
-from aiofabric.cli.table import on_terminal, table
+from aiofabric.cli.table import GAP, on_terminal, table, width
 from aiofabric.cli.unsupported import UsageError, check_provider
 from aiofabric.pipeline import watch
 from aiofabric.pipeline.places import target_of
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
-    from collections.abc import Callable, Iterator
+    from collections.abc import AsyncGenerator, Callable, Iterator
 
 __all__ = ["configure", "run"]
 
@@ -27,6 +27,8 @@ _COUNTS = {"Push": "pushed", "Pull": "received", "Publish": "published", "Subscr
 _PEERS = {"Push": "consumers", "Pull": "producers", "Publish": "subscribers", "Subscribe": "publishers"}
 _HEADING = ["END", "PEERS", "ITEMS", "A SECOND", "NOT ACKED", "AGAIN", "LOST", "MEMORY", "OLDEST", "WAITING", "ADDRESS"]
 _ALIGN = "<>>>>>>>>><"
+_LESS_IMPORTANT = ("OLDEST", "MEMORY", "PEERS", "AGAIN", "LOST", "WAITING", "NOT ACKED")
+"""Columns that a narrow terminal does not show; the first one is left out first."""
 
 
 def configure(parser: ArgumentParser) -> None:
@@ -35,7 +37,7 @@ def configure(parser: ArgumentParser) -> None:
     ask("addresses", metavar="ADDRESS", nargs="+", help="HOST:PORT at which a Push, Pull, Publish or Subscribe listens")
     ask("-p", "--provider", metavar="NAME", help="provider, such as tcp; by default the first that has the address")
     ask("--json", action="store_true", help="print each report as a line of JSON, until Ctrl-C")
-    ask("--once", action="store_true", help="print once, as it is done without a terminal")
+    ask("--once", action="store_true", help="print once, as it is done without a terminal, and end")
 
 
 def run(options: Namespace) -> int:
@@ -44,7 +46,7 @@ def run(options: Namespace) -> int:
         try:
             target_of(address)
         except ValueError as error:
-            raise UsageError(f"{address}: {error}") from error
+            raise UsageError(str(error)) from error
     check_provider(options.provider)
     return run_loop(_run, options)
 
@@ -56,6 +58,7 @@ class _End:
         self.address = address
         self.report: dict[str, Any] | None = None
         self.problem = "no connection yet"
+        self.failed = False
         self._last: tuple[float, int] | None = None
         self.rate = 0.0
 
@@ -98,33 +101,48 @@ async def _run(options: Namespace) -> int:
             for end in ends:
                 watching.start_soon(_watch, end, options, once)
         tasks.cancel_scope.cancel()
-    if once and not options.json:
-        print(_table(ends))
+    shown = [end for end in ends if not end.failed]  # stderr has the others
+    if once and shown and not options.json:
+        print(_table(shown))
     return int(any(end.problem and end.report is None for end in ends))
 
 
 async def _watch(end: _End, options: Namespace, once: bool) -> None:
-    reports = 1 if options.json and once else 2 if once else sys.maxsize  # two reports have a rate
+    left = 1 if options.json and once else 2 if once else sys.maxsize  # two reports have a rate
+    async with aclosing(_reports(end, options)) as reports:
+        async for report in reports:
+            if options.json:
+                print(json.dumps({"address": end.address, **report}), flush=True)
+            left -= 1
+            if not left:
+                return
+    if end.failed and (options.json or once):
+        print(f"{end.address}: {end.problem}", file=sys.stderr)
+
+
+async def _reports(end: _End, options: Namespace) -> AsyncGenerator[dict[str, Any]]:
     try:
         async with aclosing(watch(end.address, provider=options.provider)) as reported:
             async for report in reported:
                 end.take(report)
-                if options.json:
-                    print(json.dumps({"address": end.address, **report}), flush=True)
-                reports -= 1
-                if not reports:
-                    return
+                yield report
         end.problem = "it has left"
-    except BrokenPipeError:
-        raise
     except Exception as error:
-        end.problem = sentence(error)
-        if options.json or once:
-            print(f"{end.address}: {end.problem}", file=sys.stderr)
+        end.failed, end.problem = True, sentence(error)
 
 
 def _table(ends: list[_End]) -> str:
-    return table(_HEADING, [end.row() for end in ends], align=_ALIGN)
+    """As many columns as the terminal has room for: a row that is broken into two lines cannot be read."""
+    rows = [end.row() for end in ends]
+    heading, align = list(_HEADING), list(_ALIGN)
+    room = width() - max((len(end.address) for end in ends), default=0)
+    for name in _LESS_IMPORTANT:
+        if sum(max(map(len, column)) + len(GAP) for column in zip(heading[:-1], *rows, strict=False)) <= room:
+            break
+        at = heading.index(name)
+        for cells in (heading, align, *rows):
+            del cells[at]
+    return table(heading, rows, align="".join(align))
 
 
 async def _show(ends: list[_End]) -> None:

@@ -154,9 +154,12 @@ async def serve_by_workers(options: Namespace) -> signal.Signals | None:
                         tasks.cancel_scope.cancel()
 
                 outer.start_soon(obey)
-                for worker in workers:
+                first, *others = workers
+                tasks.start_soon(run, first)
+                await first.started.wait()  # one that cannot load the application says so, and not all of them
+                for worker in others:
                     tasks.start_soon(run, worker)
-                for worker in workers:
+                for worker in others:
                     await worker.started.wait()
                 _log.info("Listening at %s for %d workers", listener.address, len(workers))
                 await _send_on(listener, workers)

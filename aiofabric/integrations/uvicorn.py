@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from functools import partial
 from typing import TYPE_CHECKING
 
 import uvicorn
@@ -18,6 +19,8 @@ from aiofabric.aio import create_server
 
 if TYPE_CHECKING:
     import socket
+    from collections.abc import Callable
+    from types import FrameType
 
     from aiofabric.domain import Domain
 
@@ -38,6 +41,7 @@ class FabricServer(uvicorn.Server):
         self._address: tuple[str, int] | None = None
         self._decided = asyncio.Event()  # set when it listens, or has failed
         self._failure: BaseException | None = None
+        self._abort: Callable[[], object] | None = None  # the connections, in the loop's next turn
 
     @property
     def address(self) -> tuple[str, int] | None:
@@ -52,6 +56,8 @@ class FabricServer(uvicorn.Server):
 
     async def serve(self, sockets: list[socket.socket] | None = None) -> None:
         """Serve until ``should_exit``, SIGINT or SIGTERM, then end in order. ``sockets`` are ignored.
+
+        A second SIGINT drops the requests under way.
 
         Raises: FabricError, NoProviderError.
         """
@@ -81,6 +87,7 @@ class FabricServer(uvicorn.Server):
         except BaseException:
             await self.lifespan.shutdown()
             raise
+        self._abort = partial(asyncio.get_running_loop().call_soon_threadsafe, server.abort_clients)
         self.servers = [server]  # type: ignore[list-item]  # uvicorn wants asyncio.Server, but uses only its methods
         self._address = server.sockets[0].getsockname()
         self.started = True
@@ -89,6 +96,12 @@ class FabricServer(uvicorn.Server):
             "Listening at %s:%s over a fabric. Clients need aiofabric: curl and browsers get no answer",
             *self._address or (None, None),
         )
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """A handler of signals, which uvicorn installs."""
+        super().handle_exit(sig, frame)
+        if self.force_exit and self._abort is not None:
+            self._abort()  # uvicorn would wait for their end
 
     def _protocol(self) -> asyncio.Protocol:
         protocol_class = self.config.http_protocol_class

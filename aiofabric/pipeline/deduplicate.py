@@ -25,7 +25,9 @@ class Deduplicate:
         self._seen: dict[tuple[bytes, int], Any] = {}
 
     def seen(self, item: Item) -> bool:
-        """Whether the item came before; remembers it."""
+        """Whether the item came before; remembers it. Raises TypeError for anything that is not an item of `Pull`."""
+        if not (hasattr(item, "producer") and hasattr(item, "number")):
+            raise TypeError(f"an item of Pull.pull() is required, not {type(item).__name__}")
         key = (item.producer, item.number)
         if key in self._seen:
             return True

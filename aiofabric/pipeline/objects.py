@@ -20,6 +20,7 @@ _APART: Final = 4096
 """Bytes from which a buffer is a part of its own; smaller ones are copied into the first part."""
 _BYTES: Final = b""
 _VIEW: Final = b"v"
+_MISSING: Final = "parts of the object are missing: pass all parts of the item, item.parts"
 
 T = TypeVar("T")
 
@@ -66,7 +67,9 @@ class PickleObjects:
         return [data, *(buffer.raw() for buffer in buffers)]
 
     def decode(self, parts: Sequence[Any]) -> Any:
-        """The object. Raises what unpickling raises."""
+        """The object. Raises what unpickling raises, and ValueError if parts are missing."""
+        if not parts or (len(parts) == 1 and parts[0] in (_BYTES, _VIEW)):
+            raise ValueError(_MISSING)
         data = parts[0]
         if data == _BYTES:
             return bytes(parts[1])
@@ -93,5 +96,7 @@ class MsgspecObjects(Generic[T]):
         return [self._encoder.encode(value)]
 
     def decode(self, parts: Sequence[Any]) -> T:
-        """The object. Raises ``msgspec.ValidationError`` if it is not of the type."""
+        """The object. Raises ``msgspec.ValidationError`` if it is not of the type; ValueError if parts are missing."""
+        if not parts:
+            raise ValueError(_MISSING)
         return self._decoder.decode(parts[0])

@@ -12,10 +12,12 @@ import pytest
 
 from aiofabric.cli.serve import SERVERS
 from aiofabric.integrations.httpcore import FabricHTTPTransport
-from tests.cli.programs import AIOFABRIC, aiofabric, started
+from tests.cli.programs import AIOFABRIC, Program, aiofabric, started
 from tests.fixtures.ports import free_port
 
 APP = """
+import asyncio
+
 async def app(scope, receive, send):
     if scope["type"] == "lifespan":
         for event in ("startup", "shutdown"):
@@ -28,6 +30,12 @@ async def app(scope, receive, send):
 
 def make():
     return app
+
+async def never_answers(scope, receive, send):
+    if scope["type"] == "lifespan":
+        await app(scope, receive, send)
+    print("asked", flush=True)
+    await asyncio.sleep(600)
 """
 
 
@@ -59,6 +67,34 @@ def test_an_application_is_served_until_told_to_stop(
         program.process.send_signal(number)
         said = program.end()
     assert (said.status, said.out, said.err) == (status, "ended in good order\n", "")
+
+
+@pytest.mark.once
+def test_a_second_interrupt_ends_uvicorn_during_a_request(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "web.py").write_text(APP)
+    monkeypatch.chdir(tmp_path)
+    port = str(free_port())
+
+    async def ask() -> None:
+        async with httpx.AsyncClient(transport=FabricHTTPTransport(provider="tcp"), timeout=None) as client:
+            with pytest.raises(httpx.ReadError):
+                await client.get(f"http://127.0.0.1:{port}")
+
+    async def interrupt(program: Program) -> None:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(ask)
+            assert program.process.stdout is not None
+            assert program.process.stderr is not None
+            assert await anyio.to_thread.run_sync(program.process.stdout.readline) == "asked\n"
+            program.process.send_signal(signal.SIGINT)
+            while "Waiting for connections" not in await anyio.to_thread.run_sync(program.process.stderr.readline):
+                assert program.process.poll() is None
+            program.process.send_signal(signal.SIGINT)
+
+    with started(*AIOFABRIC, "serve", "web:never_answers", "-p", "tcp", "-P", port) as program:
+        program.listens(port)
+        anyio.run(interrupt, program)
+        assert program.end().status == 130
 
 
 @pytest.mark.once

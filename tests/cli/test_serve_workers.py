@@ -134,7 +134,7 @@ def test_an_application_that_cannot_start_ends_all(tmp_path: Path) -> None:
     (tmp_path / "web.py").write_text("raise ArithmeticError('of the application')")
     said = aiofabric(*serving("0")[len(AIOFABRIC) :])
     assert said.status == 1
-    assert "of the application" in said.err
+    assert said.err == "aiofabric serve: ArithmeticError: of the application\n"
 
 
 @pytest.mark.parametrize("count", ["0", "-1", "many", "1025"])

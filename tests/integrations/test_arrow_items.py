@@ -155,6 +155,10 @@ def test_an_item_has_few_parts_and_can_be_read_wherever_they_are(kind: str) -> N
 def test_other_objects_and_other_items_are_refused() -> None:
     with pytest.raises(TypeError, match="to_batches"):
         encode_batch(pyarrow.table({"number": [1]}))
+    others: list[Any] = [b"x", None, []]
+    for other in others:
+        with pytest.raises(TypeError, match=r"an item of Pull\.pull\(\) is required"):
+            decode_batch(other)
     header, parts = encode_batch(NUMBERS)
     parts = [bytes(part) for part in parts]
     schema, batch = parts[0][:200], parts[0]

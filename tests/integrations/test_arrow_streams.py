@@ -636,6 +636,9 @@ async def test_wrong_options_of_a_server_are_refused(options: dict[str, Any], er
     with pytest.raises(error):
         async with serving(TABLE, "tcp", **options):
             pass
+    with pytest.raises(TypeError, match=r"serve_streams\(\) got an unexpected option 'bogus'.*, max_clients"):
+        async with serving(TABLE, "tcp", bogus=1):
+            pass
     with pytest.raises(TypeError, match="find"):
         async with serve_streams(TABLE, HOST, 0):
             pass
@@ -648,6 +651,11 @@ async def test_wrong_arguments_of_a_client_are_refused() -> None:
     for options in (*wrong, {"max_metadata_bytes": 0}):
         with pytest.raises(ValueError):
             open_stream(uri, **options)
+    with pytest.raises(TypeError, match=r"open_stream\(\) got an unexpected option 'colour'.*, read_ahead") as caught:
+        open_stream(uri, colour=5)
+    assert "recv_size" not in str(caught.value)
+    with pytest.raises(TypeError, match=r"open_stream\(\) chooses recv_size itself"):
+        open_stream(uri, recv_size=5)
     with pytest.raises(TypeError, match="read_ahead"):
         open_stream(uri, read_ahead=True)
     for ticket, error in ((5, TypeError), (bytes(4097), ValueError)):
@@ -659,6 +667,10 @@ async def test_wrong_arguments_of_a_client_are_refused() -> None:
                 server.uri(ticket)  # type: ignore[arg-type]
         with pytest.raises(ValueError, match="host="):
             everywhere.uri()
+        for host in ("127.0.0.1:5", "", "a/b", "[::1]"):
+            with pytest.raises(ValueError, match="without a port"):
+                everywhere.uri(host=host)
+        assert StreamUri.parse(everywhere.uri(host="::1")).host == "::1"
         assert StreamUri.parse(everywhere.uri(host=HOST)).host == HOST
     with pytest.raises(TypeError, match="str"):
         open_stream(b"fabric://")  # type: ignore[arg-type]

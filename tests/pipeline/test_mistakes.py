@@ -81,6 +81,7 @@ def test_limits(make: Any, text: str) -> None:
         (lambda: Push(listen="h:1", announce="folder"), "announce must be of type PlaceFolder"),  # type: ignore[arg-type]
         (lambda: Subscribe("h:1", b"x"), "topics must be a str, or several, .* not b'x'"),  # type: ignore[arg-type]
         (lambda: Subscribe("h:1", 5), "topics must be a str"),  # type: ignore[arg-type]
+        (lambda: Deduplicate().seen(b"x"), "an item of Pull.pull\\(\\) is required, not bytes"),  # type: ignore[arg-type]
         (lambda: Deduplicate(most=None), "most"),  # type: ignore[arg-type]
         (lambda: Push("h:1", acknowledged=5), "acknowledged must be a plain function"),  # type: ignore[arg-type]
         (lambda: Push("h:1", acknowledged=_nothing), "acknowledged must be a plain function of the item's number"),
@@ -239,8 +240,17 @@ def test_options_of_connections(end: Any) -> None:
         end("h:1", hartbeat=1.0)
     with pytest.raises(ValueError, match="heartbeat"):
         end("h:1", heartbeat=-1.0)
-    with pytest.raises(TypeError, match="chooses recv_size itself"):
-        end("h:1", recv_size=100)
+    for options, text in (
+        ({"recv_size": 100}, f"{end.__name__}\\(\\) chooses recv_size itself; its options are "),
+        ({"colour": 0}, f"{end.__name__}\\(\\) got an unexpected option 'colour'. Its options are "),
+    ):
+        with pytest.raises(TypeError, match=text) as caught:
+            end("h:1", **options)
+        listed = str(caught.value).partition("options are ")[2].split(", ")
+        assert {"heartbeat", "listen", "announce", "provider"} <= set(listed)
+        assert not {"recv_size", "self", "places", "options"} & set(listed)
+    with pytest.raises(TypeError, match=r"Did you mean listen\?"):
+        end(lisen="h:1")
 
 
 async def test_before_and_after_the_block(provider: str) -> None:

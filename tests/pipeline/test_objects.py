@@ -62,6 +62,14 @@ def test_pickle_needs_trust(trusted: Any) -> None:
 
 
 @pytest.mark.once
+@pytest.mark.parametrize("parts", [[], [b""], [b"v"]])
+def test_missing_parts_are_named(parts: list[bytes]) -> None:
+    with pytest.raises(ValueError, match="parts of the object are missing"):
+        PickleObjects(trusted=True).decode(parts)
+    with pytest.raises(ValueError, match="parts of the object are missing"):
+        MsgspecObjects(int).decode([])
+
+
 def test_msgspec_checks_what_comes() -> None:
     points = MsgspecObjects(Point)
     assert points.decode(points.encode(Point(1, 2.5))) == Point(1, 2.5)

@@ -21,7 +21,7 @@ from aiofabric import (
     connect,
 )
 
-from .connection import StreamHello, add_peer, any_type, must_ask, readable_region, tagged_endpoint
+from .connection import StreamHello, add_peer, any_type, check_options, must_ask, readable_region, tagged_endpoint
 from .decoding import StreamDecoder, check_values
 from .metadata import ArrowProtocolError, MessageKind
 from .protocol import (
@@ -100,6 +100,7 @@ def open_stream(
             raise TypeError(f"{name} must be a number, not {value!r}")
         if value < 1:
             raise ValueError(f"{name} must be at least 1, not {value}")
+    check_options("open_stream", options)
     connecting = {
         "provider": provider,
         "domain": domain,

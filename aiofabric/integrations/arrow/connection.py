@@ -19,7 +19,7 @@ from __future__ import annotations
 import struct
 from contextlib import asynccontextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import anyio.to_thread
 
@@ -43,6 +43,7 @@ from aiofabric import (
     open_endpoint,
 )
 from aiofabric.features import quirks
+from aiofabric.transport.opening.keywords import endpoint_options
 
 from .metadata import ArrowProtocolError
 from .protocol import ANY_TYPE
@@ -57,6 +58,7 @@ __all__ = [
     "StreamHello",
     "add_peer",
     "any_type",
+    "check_options",
     "key_of",
     "must_ask",
     "readable_region",
@@ -73,6 +75,12 @@ _FOR_OTHERS: Final = Caps.COLLECTIVE
 """With this, rxm of 1.x over tcp sends small tagged messages in its own form. Otherwise it sends them in a form of tcp
 (rxm_msg.c, rxm_use_msg_tsend; rxm_domain.c, rxm_config_dyn_rbuf), which rxm of 2.x drops as unknown.
 """
+
+
+def check_options(function: str, options: dict[str, Any]) -> None:
+    """Raise TypeError or ValueError for an option of the connections that ``function`` does not have."""
+    left = {name: value for name, value in options.items() if name not in ("interface", "hints", "info")}
+    endpoint_options(function, left, chosen=("recv_size", "recv_count"))
 
 
 class StreamHello(NamedTuple):

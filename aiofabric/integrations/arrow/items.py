@@ -137,9 +137,12 @@ def decode_batch(
         max_batch_bytes: bytes of a compressed batch at most, when it is expanded. `Pull` limits the item itself.
 
     Raises:
+        TypeError: not an item.
         ArrowProtocolError: the item is no batch, or a malformed one.
         ClosedResourceError: the scope of the item has ended.
     """
+    if not (hasattr(item, "header") and hasattr(item, "parts")):
+        raise TypeError(f"an item of Pull.pull() is required, not {type(item).__name__}")
     if item.scope_ended:
         raise ClosedResourceError("the scope of this item has ended")
     header = bytes(item.header)

@@ -10,10 +10,10 @@ import anyio
 
 from aiofabric import listen
 
-from .connection import MOST_HELLO
+from .connection import MOST_HELLO, check_options
 from .exposed import can_expose
 from .serving import ServedStream, ServingOptions, new_tags
-from .uri import StreamUri, ticket_of
+from .uri import StreamUri, check_host, ticket_of
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -52,12 +52,14 @@ class StreamServer:
     def uri(self, ticket: bytes | str = b"", *, host: str | None = None) -> str:
         """The URI of the stream that ``ticket`` names: pass it to `open_stream`.
 
-        ``host``: where clients reach this server; needed if it listens at all addresses.
+        ``host``: where clients reach this server, without a port; needed if it listens at all addresses.
 
         Raises:
-            TypeError, ValueError: a ticket is bytes or a str, of at most 4,096 bytes; or ``host`` is needed.
+            TypeError, ValueError: a ticket is bytes or a str, of at most 4,096 bytes; or ``host`` is needed, or wrong.
         """
         options, address = self._options, self.address
+        if host is not None:
+            check_host(host)
         host = host or address.host
         if host in (None, "0.0.0.0", "::"):
             raise ValueError("this server listens at all addresses: pass the one that clients reach it at, host=")
@@ -161,6 +163,7 @@ async def serve_streams(
         raise TypeError(f"failure_timeout must be a number of seconds, not {failure_timeout!r}")
     if not failure_timeout >= 0:
         raise ValueError(f"failure_timeout must be at least 0 seconds, not {failure_timeout}")
+    check_options("serve_streams", options)
     async with listen(
         host, port, provider=provider, domain=domain, recv_size=MOST_HELLO, recv_count=MOST_WINDOW, **options
     ) as listener:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import base64
+import ipaddress
 import struct
+from contextlib import suppress
 from typing import Final, NamedTuple, Self
 from urllib.parse import parse_qs, quote, unquote_to_bytes, urlencode, urlsplit
 
-__all__ = ["MOST_TICKET", "StreamUri", "ticket_of"]
+__all__ = ["MOST_TICKET", "StreamUri", "check_host", "ticket_of"]
 
 SCHEME: Final = "fabric"
 _HANDLE: Final = struct.Struct("<Q")
@@ -28,6 +30,17 @@ def ticket_of(ticket: object) -> bytes:
     if len(found) > MOST_TICKET:
         raise ValueError(f"a ticket has at most {MOST_TICKET} bytes, not {len(found)}")
     return found
+
+
+def check_host(host: object) -> None:
+    """Raise TypeError or ValueError unless a program passes a name or an address, without a port."""
+    if not isinstance(host, str):
+        raise TypeError(f"host must be a name or an address as a str, not {host!r:.100}")
+    with suppress(ValueError):
+        ipaddress.ip_address(host)
+        return
+    if not host or any(letter in ":/?#@[]" or letter.isspace() for letter in host):
+        raise ValueError(f"host must be a name or an address, without a port, not {host!r:.100}")
 
 
 class StreamUri(NamedTuple):

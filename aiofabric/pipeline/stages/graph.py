@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from array import array
+from collections import Counter, deque
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from enum import Enum
+from io import BytesIO, StringIO
+from types import MethodType
 from typing import Any, Final, Literal
 
 from ...arguments import check_count, check_type
 
-__all__ = ["Input", "Kind", "OnError", "Stage", "named", "stages_of"]
+__all__ = ["Input", "IteratorSource", "Kind", "OnError", "Stage", "named", "stages_of"]
 
 _QUEUE: Final = 32
 """Values that may wait in front of a stage, for each of its workers."""
@@ -29,6 +32,9 @@ class Kind(Enum):
     WINDOW = "window"
     ROUTE = "route"
     SINK = "sink"
+
+
+_CONTAINERS: Final = (list, set, dict, deque, bytearray, array, BytesIO, StringIO)
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,6 +80,41 @@ class Stage:
         check_count("workers", workers, 16)
         if workers > 1 and self.kind in (Kind.SOURCE, Kind.BATCH, Kind.WINDOW, Kind.ROUTE):
             raise ValueError(f"the stage {self.name!r} has one worker: a {self.kind.value} cannot be shared")
+
+    def check_process(self, name: str) -> None:
+        """Raise ValueError if the stage would fill a container of this process in another one."""
+        functions: list[Any] = [self.on_error] + [self.function] * (self.kind == Kind.SINK)
+        for each in functions:
+            function = getattr(each, "func", each)  # of a partial
+            owner = getattr(function, "__self__", None)
+            own_class = type(owner).__module__ not in ("builtins", "collections", "array", "_io")
+            if isinstance(owner, _CONTAINERS) and not (own_class and isinstance(function, MethodType)):
+                kind = type(owner).__name__
+                raise ValueError(
+                    f"the stage {name!r} would call {function.__name__} of a {kind} in another process, which has a "
+                    f"copy of it: the {kind} of this process would stay as it is. Keep this stage in this process, "
+                    "or pass a function that stores the value elsewhere"
+                )
+
+
+class IteratorSource:
+    """A source that can be read once, such as a generator object."""
+
+    def __init__(self, iterator: Any) -> None:
+        self._iterator = iterator
+        self._begun = False
+
+    def __call__(self) -> Any:
+        return self._iterator
+
+    def begin(self, name: str) -> None:
+        """Raise RuntimeError if a run has begun to read it."""
+        if self._begun:
+            raise RuntimeError(
+                f"the source {name!r} is an iterator, which an earlier run has read: pass a function that makes it, "
+                "or a list"
+            )
+        self._begun = True
 
 
 def stages_of(ends: tuple[Input, ...]) -> list[Stage]:

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
     from .graph import OnError
 
-__all__ = ["RunKeywords", "StageKeywords", "OrderKeywords", "check_keywords"]
+__all__ = ["RUN_OPTIONS", "RunKeywords", "StageKeywords", "OrderKeywords", "check_keywords"]
 
 
 class StageKeywords(TypedDict, total=False):
@@ -38,6 +38,9 @@ class RunKeywords(StreamKeywords, total=False):
     restarts: int
     host: str
     provider: str | None
+
+
+RUN_OPTIONS = tuple(name for name in RunKeywords.__annotations__ if name not in StreamKeywords.__annotations__)
 
 
 def check_keywords(method: str, options: Mapping[str, Any], known: type[StageKeywords]) -> None:

@@ -10,18 +10,18 @@ from typing import TYPE_CHECKING, Any, Literal, Self, Unpack
 from ...arguments import check_count, check_number, check_type
 from ...transport.opening.keywords import stream_options
 from .drawing import mermaid, svg
-from .graph import Input, Kind, OnError, Stage
-from .keywords import OrderKeywords, StageKeywords, check_keywords
+from .graph import Input, IteratorSource, Kind, OnError, Stage
+from .keywords import RUN_OPTIONS, OrderKeywords, StageKeywords, check_keywords
 from .plan import planned
 from .processes.dask_actor import check_client
 from .run import Run
+from .totals import Totals
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from .keywords import RunKeywords
     from .plan import Node
-    from .totals import Totals
 
 __all__ = ["Pipeline"]
 
@@ -43,7 +43,8 @@ class Pipeline:
     what it had not finished: a value may be handled twice (see `Push`). Functions and values are sent to processes by
     pickle, so functions stand at the top of a module. A large array comes without a copy, and is read-only.
 
-    ``source``: an async generator function, a function that returns an iterable, or an iterable.
+    ``source``: an async generator function, a function that returns an iterable, or an iterable. An iterator, such as a
+    generator object, can be read by one run only: the next one raises RuntimeError.
     ``name``: of the source, in totals and errors; by default its function's.
     """
 
@@ -53,7 +54,10 @@ class Pipeline:
     def __init__(self, source: Any, *, name: str | None = None, process: bool = False) -> None:
         if not (callable(source) or hasattr(source, "__aiter__") or hasattr(source, "__iter__")):
             raise TypeError(f"a source is an async generator function, a function or an iterable, not {source!r:.100}")
-        stage = Stage(Kind.SOURCE, _name(source, name, "source"), source, process=_flag("process", process))
+        name = _name(source, name, "source")
+        if not callable(source) and (hasattr(source, "__anext__") or hasattr(source, "__next__")):
+            source = IteratorSource(source)
+        stage = Stage(Kind.SOURCE, name, source, process=_flag("process", process))
         object.__setattr__(self, "_ends", (Input(stage),))
         object.__setattr__(self, "_sinks", ())
 
@@ -103,6 +107,8 @@ class Pipeline:
 
     def merge(self, *others: Pipeline) -> Pipeline:
         """The values of several pipelines, as they come."""
+        if not others:
+            raise ValueError("merge needs at least one other pipeline")
         for each in others:
             check_type("a pipeline to merge", each, Pipeline)
         return self._with(
@@ -139,7 +145,7 @@ class Pipeline:
             made.append(branch(self._with((Input(end.stage, at),), self._sinks)))
             check_type("the result of a branch", made[-1], Pipeline)
         first, *others = made
-        return first.merge(*others)
+        return first.merge(*others) if others else first
 
     def sink(self, function: Callable[[Any], Any], **options: Unpack[StageKeywords]) -> Pipeline:
         """Call the function with each value; it is the end. The options are those of `map`, without
@@ -206,6 +212,8 @@ class Pipeline:
         """
         if form not in ("mermaid", "svg"):
             raise ValueError(f"form must be 'mermaid' or 'svg', not {form!r}")
+        if totals is not None:
+            check_type("totals", totals, Totals)
         nodes = self._planned(processes, workers)
         return (mermaid if form == "mermaid" else svg)(nodes, totals)
 
@@ -214,7 +222,7 @@ class Pipeline:
         processes, workers = connections.pop("processes", False), connections.pop("workers", None)
         restarts, host = connections.pop("restarts", 3), connections.pop("host", "127.0.0.1")
         provider = connections.pop("provider", None)
-        stream_options(f"Pipeline.{method}", connections)
+        stream_options(f"Pipeline.{method}", connections, own=RUN_OPTIONS)
         check_number("restarts", restarts, 32)
         nodes = self._planned(processes, workers)
         return Run(nodes, host=host, restarts=restarts, options={**connections, "provider": provider}, client=client)

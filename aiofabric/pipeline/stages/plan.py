@@ -135,6 +135,8 @@ def planned(ends: tuple[Input, ...], workers: Mapping[str, int], *, processes: b
         count = workers.get(names[stage], stage.workers)
         stage.check_workers(count)
         in_processes = processes or stage.process
+        if in_processes:
+            stage.check_process(names[stage])
         if in_processes and count > 1 and stage.ordered and stage.kind == Kind.FLAT_MAP:
             raise ValueError(f"several processes of {names[stage]!r} keep no order: pass ordered=False to flat_map")
         nodes[stage] = Node(stage, names[stage], count if in_processes else 0, count)

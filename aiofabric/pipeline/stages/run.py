@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from threading import get_ident
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Self
 
 import anyio
 
 from ...cq.loops.drivers import current_backend
+from ...errors import WrongThreadError
+from .graph import IteratorSource
 from .joints import Joint
 from .processes.at_work import at_work
 from .processes.board import Board
@@ -48,11 +51,16 @@ class Run:
         self._tasks: anyio.abc.TaskGroup | None = None
         self._begun = self._seconds = 0.0
         self._stopped = False
+        self._thread: int | None = None  # of the block
 
     async def __aenter__(self) -> Self:
         if self._tasks is not None:
             raise RuntimeError("this run was entered before: make another one")
+        for node in self._nodes:
+            if isinstance(node.stage.function, IteratorSource):
+                node.stage.function.begin(node.name)
         self._begun = monotonic()
+        self._thread = get_ident()
         launch = self._launcher()
         tasks = self._tasks = await anyio.create_task_group().__aenter__()
         for node in self._nodes:
@@ -95,7 +103,16 @@ class Run:
                 joint.abandon()
 
     def stop(self) -> None:
-        """The sources produce no more. Their values go through all stages, and then the run ends."""
+        """The sources produce no more. Their values go through all stages, and then the run ends.
+
+        Raises:
+            WrongThreadError: called from another thread than the one that entered the block.
+        """
+        if self._thread not in (None, get_ident()):
+            raise WrongThreadError(
+                "this Run belongs to the thread that entered its block; run the call in its event loop with "
+                "loop.call_soon_threadsafe() or anyio.from_thread.run_sync()"
+            )
         self._stopped = True
         for work in self._work:
             work.stop()

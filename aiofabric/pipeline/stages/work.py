@@ -102,7 +102,7 @@ class StageWork:
                     value = await anext(values)
                 except StopAsyncIteration:
                     return
-                except anyio.get_cancelled_exc_class() as error:
+                except (SystemExit, anyio.get_cancelled_exc_class()) as error:
                     raise _own_error(error) from error
             self._totals.busy += perf_counter() - begin
             if self._waiting.cancelled_caught:
@@ -180,7 +180,7 @@ class StageWork:
             try:
                 branch = self._branches[result]
             except (KeyError, TypeError):
-                error = KeyError(f"no branch for {result!r:.100}; there are {', '.join(map(repr, stage.keys))}")
+                error = KeyError(f"no branch has the key {result!r:.100}; the keys are {list(stage.keys)!r:.200}")
                 await self._failed(entry, error)
             else:
                 await self._give_last(value, entry, branch)
@@ -194,7 +194,7 @@ class StageWork:
             result = self._stage.function(entry.value)
             if isawaitable(result):
                 result = await result
-        except (Exception, anyio.get_cancelled_exc_class()) as error:
+        except (Exception, SystemExit, anyio.get_cancelled_exc_class()) as error:
             await self._failed(entry, _own_error(error))
             return _FAILED
         finally:
@@ -216,7 +216,7 @@ class StageWork:
                         await anyio.lowlevel.checkpoint()
         except StageError:
             raise
-        except (Exception, anyio.get_cancelled_exc_class()) as error:
+        except (Exception, SystemExit, anyio.get_cancelled_exc_class()) as error:
             await self._failed(entry, _own_error(error))
         await self._made_none(entry)
 
@@ -230,9 +230,12 @@ class StageWork:
             _log.warning("the stage %r skips %.200r: %s", self._name, value, _text(error))
             return
         self._totals.dead_letters += 1
-        result = on_error(value, error)
-        if isawaitable(result):
-            await result
+        try:
+            result = on_error(value, error)
+            if isawaitable(result):
+                await result
+        except SystemExit as ended:
+            raise _own_error(ended) from ended
 
     # -- several values at a time
 
@@ -357,10 +360,15 @@ def _own_error(error: BaseException) -> Exception:
     """The exception of a stage's function. Raises a cancellation of the run again.
 
     A function may raise CancelledError of its own, such as by awaiting a future that was cancelled. To its task group
-    that would be a task that has ended in order, and its values would be lost.
+    that would be a task that has ended in order, and its values would be lost. SystemExit would end the event loop at
+    once, and leave all other tasks behind.
     """
     if isinstance(error, Exception):
         return error
+    if isinstance(error, SystemExit):
+        own = RuntimeError(f"the function called sys.exit({error.code!r}): raise another exception to end the run")
+        own.__cause__ = error
+        return own
     if task_is_cancelled():
         raise error
     own = RuntimeError(f"the function raised {type(error).__name__}, and nothing has cancelled the run")

@@ -24,7 +24,8 @@ def check_options(options: Any) -> dict[str, Any]:
         check_type("the name of an option", name, str)
         if name in _OF_RPC:
             raise TypeError(f"options of a Channel cannot have {name}: RPC sets it itself (see Limits.recv_size)")
-    endpoint_options("Channel", {name: value for name, value in found.items() if name not in _OF_CONNECT})
+    left = {name: value for name, value in found.items() if name not in _OF_CONNECT}
+    endpoint_options("Channel", left, chosen=_OF_RPC, own=_OF_CONNECT)
     return found
 
 

@@ -7,13 +7,14 @@ its fields. A dataclass whose fields are made of a TypedDict has attributes with
 
 from __future__ import annotations
 
+import sys
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any, TypedDict, cast
 
 from .options import EndpointOptions
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
     from ...cq.counter import Counter
     from ...cq.polling import Waiting
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 __all__ = ["EndpointKeywords", "ServerKeywords", "StreamKeywords", "endpoint_options", "stream_options"]
 
 _NAMES = tuple(each.name for each in fields(EndpointOptions))
+_PUBLIC = ("aiofabric", "aiofabric.streams", "aiofabric.aio", "aiofabric.pipeline", "aiofabric.integrations.arrow")
 
 
 class StreamKeywords(TypedDict, total=False):
@@ -57,38 +59,63 @@ class EndpointKeywords(ServerKeywords, total=False):
     recv_count: int
 
 
-def endpoint_options(function: str, options: Mapping[str, Any]) -> EndpointOptions:
-    """The options of a call of ``function``.
+_CHOSEN_BY_STREAMS = frozenset(_NAMES) - StreamKeywords.__annotations__.keys()
+
+
+def endpoint_options(
+    function: str, options: Mapping[str, Any], *, chosen: Collection[str] = (), own: Sequence[str] | None = None
+) -> EndpointOptions:
+    """The options of a call of ``function``. ``chosen``: those that it does not take, because it chooses them itself.
+
+    Errors list all options of the call. ``own``: its other keywords; by default those of the public function or class
+    of this name.
 
     Raises:
         TypeError, ValueError: an unknown option, or a wrong value; the text names ``function``.
     """
-    unknown = next((name for name in options if name not in _NAMES), None)
-    if unknown is not None:
-        from difflib import get_close_matches
-
-        near = get_close_matches(unknown, _NAMES, 1)
-        if unknown == "timeout":
-            meant = "Set time limits with asyncio.timeout() or anyio.fail_after()"
-        elif near:
-            meant = f"Did you mean {near[0]}?"
-        else:
-            meant = f"Its options are {', '.join(_NAMES)}"
-        raise TypeError(f"{function}() got an unexpected option {unknown!r}. {meant}")
+    taken = [name for name in _NAMES if name not in chosen]
+    wrong = next((name for name in options if name not in taken), None)
+    if wrong is not None:
+        names = [*taken, *(_keywords_of(function) if own is None else own)]
+        raise TypeError(_refusal(function, wrong, names, chosen))
     try:
         return EndpointOptions(**options)
     except (TypeError, ValueError) as error:
         raise type(error)(f"{function}(): {error}") from None
 
 
-def stream_options(function: str, options: Mapping[str, Any]) -> StreamKeywords:
+def stream_options(function: str, options: Mapping[str, Any], *, own: Sequence[str] | None = None) -> StreamKeywords:
     """The options of a call of ``function`` that opens a stream or a transport.
 
     Raises:
         TypeError, ValueError: an option that streams do not have, or a wrong value; the text names ``function``.
     """
-    names = StreamKeywords.__annotations__
-    if left := [name for name in options if name in _NAMES and name not in names]:
-        raise TypeError(f"{function}() chooses {left[0]} itself; its options are {', '.join(names)}")
-    endpoint_options(function, options)
+    endpoint_options(function, options, chosen=_CHOSEN_BY_STREAMS, own=own)
     return cast("StreamKeywords", options)
+
+
+def _refusal(function: str, wrong: str, names: list[str], chosen: Collection[str]) -> str:
+    listed = ", ".join(names)
+    if wrong in chosen:
+        return f"{function}() chooses {wrong} itself; its options are {listed}"
+    from difflib import get_close_matches
+
+    near = get_close_matches(wrong, names, 1)
+    if wrong == "timeout":
+        meant = "Set time limits with asyncio.timeout() or anyio.fail_after()"
+    elif near:
+        meant = f"Did you mean {near[0]}?"
+    else:
+        meant = f"Its options are {listed}"
+    return f"{function}() got an unexpected option {wrong!r}. {meant}"
+
+
+def _keywords_of(function: str) -> list[str]:
+    """The keywords that the public function or class of this name lists itself; none of a class of the program."""
+    from inspect import Parameter, signature
+
+    for module in _PUBLIC:
+        found = getattr(sys.modules.get(module), function, None)
+        if found is not None:
+            return [each.name for each in signature(found).parameters.values() if each.kind == Parameter.KEYWORD_ONLY]
+    return []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 from time import sleep
 from typing import TYPE_CHECKING, Any
 
@@ -72,6 +73,15 @@ def slow_or_failing(number: int) -> int:
     if number == 0:
         sleep(60)
     raise ZeroDivisionError(number)
+
+
+def exits(*_: object) -> None:
+    sys.exit(3)
+
+
+async def exits_as_source() -> AsyncIterator[int]:
+    yield 1
+    sys.exit(3)
 
 
 class CannotBeLoaded:
@@ -205,6 +215,13 @@ class AlwaysDie(DieOnce):
         if number in self.numbers:
             os._exit(3)
         return number
+
+
+class DieOnceAndAt200(DieOnce):
+    async def __call__(self, number: int) -> int:
+        if number == 200:
+            os._exit(3)
+        return await super().__call__(number)
 
 
 async def to_dead_letters(value: Any, error: Exception) -> None:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import gc
 from collections import Counter
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import anyio
 import pytest
 
-from aiofabric import NoProviderError
+from aiofabric import NoProviderError, WrongThreadError
 from aiofabric.pipeline import Pipeline, StageError
 from aiofabric.pipeline.stages.entry import Entry
 from tests.fixtures.waiting import until
@@ -42,6 +44,16 @@ async def test_each_kind_of_stage() -> None:
 @pytest.mark.parametrize("source", [range(3), [0, 1, 2], lambda: iter(range(3)), f.numbers], ids=range(4))
 async def test_kinds_of_sources(source: Any) -> None:
     assert (await result_of(Pipeline(source)))[:3] == [0, 1, 2]
+
+
+@pytest.mark.parametrize("source", [lambda: iter(range(3)), lambda: f.three_times(1), f.numbers], ids=range(3))
+async def test_an_iterator_can_be_read_by_one_run_only(source: Any) -> None:
+    pipeline = Pipeline(source())
+    found: list[Any] = []
+    await pipeline.sink(found.append).run()
+    assert found
+    with pytest.raises(RuntimeError, match="pass a function that makes it, or a list"):
+        await pipeline.map(f.add_one).run()
 
 
 async def test_batches_and_windows() -> None:
@@ -114,7 +126,7 @@ async def test_values_are_routed_by_key_and_merged() -> None:
 
 
 async def test_a_key_without_a_branch_is_an_error() -> None:
-    with pytest.raises(StageError, match="no branch for 'b'; there are 'a'"):
+    with pytest.raises(StageError, match=r"no branch has the key 'b'; the keys are \['a'\]"):
         await result_of(Pipeline(range(2)).route(f.letter, {"a": lambda p: p}))
 
 
@@ -149,6 +161,21 @@ async def test_an_exception_ends_the_run_and_names_the_stage_and_the_value(kind:
         await pipeline.run()
     assert caught.value.stage == "fail_at_seven"
     assert isinstance(caught.value.__cause__, ZeroDivisionError)
+
+
+@pytest.mark.parametrize("stage", ["map", "flat_map", "source", "on_error"])
+async def test_sys_exit_in_a_function_is_an_error_of_its_stage(stage: str, capfd: pytest.CaptureFixture[str]) -> None:
+    """It would leave the tasks of the other stages behind, with a warning for each."""
+    pipelines = {
+        "map": Pipeline(range(3)).map(f.exits, workers=2),
+        "flat_map": Pipeline(range(3)).flat_map(f.exits),
+        "source": Pipeline(f.exits_as_source),
+        "on_error": Pipeline(range(9)).map(f.fail_at_seven, on_error=f.exits),
+    }
+    with pytest.raises(StageError, match=r"the function called sys\.exit\(3\)"):
+        await pipelines[stage].run()
+    gc.collect()
+    assert capfd.readouterr().err == ""
 
 
 async def test_a_source_or_generator_that_fails() -> None:
@@ -189,6 +216,18 @@ async def test_a_run_that_is_stopped_finishes_what_was_produced() -> None:
         run.stop()
     assert found == list(range(len(found)))
     assert run.totals().stages["without_end"].given == len(found)
+
+
+async def test_a_stop_from_another_thread_is_refused_and_stops_nothing() -> None:
+    found: list[int] = []
+    with anyio.fail_after(10):
+        async with Pipeline(f.without_end).sink(found.append).start() as run:
+            await until(lambda: found)
+            with pytest.raises(WrongThreadError, match="belongs to the thread that entered its block"):
+                await anyio.to_thread.run_sync(run.stop)
+            before = len(found)
+            await until(lambda: len(found) > before + 100)
+            await anyio.to_thread.run_sync(anyio.from_thread.run_sync, run.stop)
 
 
 async def test_a_source_that_waits_for_ever_can_be_stopped() -> None:
@@ -295,6 +334,9 @@ async def test_stages_of_one_name_are_numbered_and_workers_may_be_chosen_later()
         await pipeline.run(workers={"in": 2})
 
 
+LETTERS: dict[Any, Exception] = {}
+APPENDED = "'append' would call append of a list in another process, which has a copy of it"
+
 MISTAKES: list[tuple[Any, type[Exception], str]] = [
     (lambda: Pipeline(5), TypeError, "a source is"),
     (lambda: Pipeline([]).map(5), TypeError, "must be callable"),  # type: ignore[arg-type]
@@ -316,6 +358,13 @@ MISTAKES: list[tuple[Any, type[Exception], str]] = [
     (lambda: Pipeline([]).sink(f.add_one).map(f.add_one), ValueError, "has ended with a sink"),
     (lambda: Pipeline([]).route(f.letter, {}), ValueError, "at least one branch"),
     (lambda: Pipeline([]).route(f.letter, {"a": lambda _: 5}), TypeError, "a branch"),  # type: ignore[dict-item,return-value]
+    (lambda: Pipeline([]).merge(), ValueError, "merge needs at least one other pipeline"),
+    (lambda: Pipeline([]).draw(totals=5), TypeError, "totals must be of type Totals"),  # type: ignore[arg-type]
+    (lambda: Pipeline([]).sink([].append, process=True).start(), ValueError, APPENDED),
+    (lambda: Pipeline([]).sink(set().add).start(processes=True), ValueError, "add of a set"),
+    (lambda: Pipeline([]).sink(Counter().update).start(processes=True), ValueError, "update of a Counter"),
+    (lambda: Pipeline([]).sink(partial([].append)).start(processes=True), ValueError, APPENDED),
+    (lambda: Pipeline([]).map(f.add_one, on_error=LETTERS.setdefault, process=True).start(), ValueError, "setdefault"),
     (lambda: Pipeline([]).merge(5), TypeError, "merge"),  # type: ignore[arg-type]
     (
         lambda: Pipeline([]).map(f.add_one, wokers=2),  # type: ignore[call-arg]
@@ -324,6 +373,11 @@ MISTAKES: list[tuple[Any, type[Exception], str]] = [
     ),
     (lambda: Pipeline([]).sink(f.add_one, ordered=True), TypeError, r"sink\(\) has no option 'ordered'"),  # type: ignore[call-arg]
     (lambda: Pipeline([]).start(hartbeat=1), TypeError, "hartbeat"),  # type: ignore[call-arg]
+    (
+        lambda: Pipeline([]).start(colour=1),  # type: ignore[call-arg]
+        TypeError,
+        r"Pipeline.start\(\) got an unexpected option 'colour'. Its options are .*heartbeat, .*processes, workers",
+    ),
     (lambda: Pipeline([]).start(processes=1), TypeError, "processes"),  # type: ignore[arg-type]
     (
         lambda: Pipeline([]).flat_map(f.three_times, workers=2, process=True).start(),
@@ -331,6 +385,11 @@ MISTAKES: list[tuple[Any, type[Exception], str]] = [
         "ordered=False",
     ),
 ]
+
+
+def test_a_method_of_a_container_may_be_a_function_of_a_process_that_returns_something() -> None:
+    Pipeline([]).map({0: 1}.get).filter({1}.__contains__).sink(f.add_one).start(processes=True)
+    Pipeline([]).map(f.add_one, process=True).sink([].append).start()
 
 
 @pytest.mark.parametrize(("make", "error", "text"), MISTAKES, ids=range(len(MISTAKES)))

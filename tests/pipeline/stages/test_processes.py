@@ -240,8 +240,14 @@ def test_a_program_that_starts_the_pipeline_when_it_is_imported_is_told(tmp_path
 @pytest.mark.long
 async def test_a_worker_that_always_dies_ends_the_run(tmp_path: Path) -> None:
     work = f.AlwaysDie(tmp_path, 3)
-    with pytest.raises(StageError, match=r"'work' has failed: its process has ended \(exit status 3\) too often"):
+    with pytest.raises(StageError, match=r"\(exit status 3\) too often; the last one was at the value 3$"):
         await Pipeline(f.numbers).map(work, process=True, name="work").run(restarts=1)
+
+
+@pytest.mark.long
+async def test_a_worker_that_dies_at_a_value_that_came_once_names_none(tmp_path: Path) -> None:
+    with pytest.raises(StageError, match=r"\(exit status 3\) too often$"):
+        await Pipeline(f.numbers).map(f.DieOnceAndAt200(tmp_path, 3), process=True).run(restarts=1)
 
 
 @pytest.mark.long
@@ -256,6 +262,15 @@ async def test_an_exception_in_a_process_ends_the_run() -> None:
     ) as caught:
         await Pipeline(f.without_end).map(f.fail_at_seven, process=True).run()
     assert isinstance(caught.value.__cause__, ZeroDivisionError)
+
+
+async def test_sys_exit_in_a_process_is_an_error_of_its_stage_and_prints_nothing(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    with pytest.raises(StageError, match=r"'exits' has failed: .*sys\.exit\(3\).*; the value was 0") as caught:
+        await Pipeline(range(3)).map(f.exits, process=True).run()
+    assert ", in exits\n" in caught.value.traceback
+    assert capfd.readouterr().err == ""
 
 
 async def test_a_worker_that_computes_does_not_block_this_process(tmp_path: Path) -> None:

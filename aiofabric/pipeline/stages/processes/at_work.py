@@ -39,13 +39,14 @@ async def at_work(
     began: Callable[[StageWork], object],
     host: str,
     options: dict[str, Any],
+    came_again: Callable[[str], object] | None = None,
 ) -> None:
     """Work until the input ends, and everything is acknowledged.
 
     ``inlet`` and ``joints``: queues of this process, for the input and for the stages by their names. The input comes
     from ``places`` otherwise; for other stages this listens, and calls ``listening(stage, place, id)``. It puts into
     ``finished`` how many of the first values are finished that an ordered stage with several processes was given.
-    ``began`` gets the work, which `StageWork.stop` ends early.
+    ``began`` gets the work, which `StageWork.stop` ends early. ``came_again``: see `RemoteInlet`.
     """
     async with AsyncExitStack() as stack:
         if inlet is None and order.producers:
@@ -59,7 +60,7 @@ async def at_work(
                 places.on_finished = sorts.finished
                 sorts.finished(places.finished)
             else:
-                inlet = RemoteInlet(pull, _OBJECTS)
+                inlet = RemoteInlet(pull, _OBJECTS, came_again)
         outlets: dict[str, Outlet] = dict(joints)
         for name in dict.fromkeys(name for branch in order.branches for name in branch):
             if name not in outlets:

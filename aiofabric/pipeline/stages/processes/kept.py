@@ -49,6 +49,7 @@ class KeptWorker:
         self._places = board.places(node.name)
         self._stopped = anyio.Event()
         self._began = False  # whether the worker has said anything
+        self._came_again = ""  # the value that it is at, if another process had it before
         self._before = StageTotals()  # of workers that have died
         self._now = StageTotals()
 
@@ -68,6 +69,7 @@ class KeptWorker:
         name = self._node.name
         while True:
             self._began = False
+            self._came_again = ""
             how = await self._run_once()
             if how is None:
                 return
@@ -82,7 +84,8 @@ class KeptWorker:
             if self._node.stage.kind == Kind.SOURCE:
                 raise StageError(name, f"its process has ended ({how}), and a source cannot be started again")
             if not self._restarts_left:
-                raise StageError(name, f"its process has ended ({how}) too often")
+                at = f"; the last one was at the value {self._came_again}" if self._came_again else ""
+                raise StageError(name, f"its process has ended ({how}) too often{at}")
             self._restarts_left -= 1
             self._before.restarts += 1
             _log.warning("a process of the stage %r has ended (%s): it is started again", name, how)
@@ -140,6 +143,8 @@ class KeptWorker:
             if word == "listening":
                 stage, place, producer = rest
                 self._board.listen(stage, self, place, producer)
+            elif word == "again":
+                (self._came_again,) = rest
             elif word == "failed":
                 text, cause, traceback = rest
                 raise StageError(self._node.name, text, traceback) from cause

@@ -111,12 +111,17 @@ class RemoteOutlet:
 
 
 class RemoteInlet:
-    """Takes values of other processes."""
+    """Takes values of other processes.
 
-    def __init__(self, pull: Pull, objects: PickleObjects) -> None:
+    ``came_again`` gets the text of each value that another process had before, and "" at the next other one.
+    """
+
+    def __init__(self, pull: Pull, objects: PickleObjects, came_again: Callable[[str], object] | None = None) -> None:
         self._pull = pull
         self._objects = objects
         self._flushed = False  # since the last value
+        self._came_again = came_again
+        self._told = False
 
     async def take(self) -> Entry | None:
         item = await (self._pull.pull() if self._flushed else self._pull.pull_or_none(when_full=False))
@@ -124,7 +129,11 @@ class RemoteInlet:
         if item is None:
             return None
         number = item.number + (int.from_bytes(item.header, "little") << _RANGE)
-        return _received(self._objects, item, number=number)
+        entry = _received(self._objects, item, number=number)
+        if self._came_again is not None and (item.redelivered or self._told):
+            self._told = item.redelivered
+            self._came_again(_text(entry.value) if item.redelivered else "")
+        return entry
 
 
 class SortedInlet:
@@ -195,6 +204,13 @@ class SortedInlet:
             self._complete.discard(self._next)
             self._ready.extend(self._made.pop(self._next))
             self._next += 1
+
+
+def _text(value: Any) -> str:
+    try:
+        return f"{value!r:.200}"
+    except Exception:  # of the value's class
+        return f"of the type {type(value).__name__}"
 
 
 def _received(objects: PickleObjects, item: Item, number: int = -1) -> Entry:

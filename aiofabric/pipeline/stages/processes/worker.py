@@ -1,8 +1,8 @@
 """A worker process of a run. It does one stage's work, and talks with the process that started it over a pipe.
 
 The run says ("places", places, ended), ("finished", number) and ("stop",). The worker says ("listening", stage, place,
-id), ("totals", StageTotals, finished), and at the end ("done", StageTotals, finished) or ("failed", text, error,
-traceback). It ends when the pipe does.
+id), ("totals", StageTotals, finished), ("again", text) of a value that another process had before, and at the end
+("done", StageTotals, finished) or ("failed", text, error, traceback). It ends when the pipe does.
 """
 
 from __future__ import annotations
@@ -71,6 +71,7 @@ class _Worker:
                     began=self._began,
                     host=self._host,
                     options=self._options,
+                    came_again=lambda text: self._tell("again", text),
                 )
             except StageError as error:
                 self._tell_failure(error.text, error.__cause__)
