@@ -40,7 +40,7 @@ class Signals:
         """A handler of signals. Python calls it in the main thread between two steps of any function."""
         self.count += 1
         if self.count == 1:
-            with suppress(OSError, ValueError):  # nobody reads it
+            with suppress(OSError, ValueError):  # no process reads it
                 os.write(sys.stderr.fileno(), _TOLD)  # print could be under way
             self._loop.call_soon_threadsafe(self._stop)
         elif self.count == 2:

@@ -51,6 +51,8 @@ class Endpoint:
             closed=True,  # a test may drop a stream without closing it
             source=self.source,
             thread_check=SimpleNamespace(admits=lambda: self.admits),
+            loop_thread=SimpleNamespace(admits=lambda: True),
+            check_caller=lambda: None,
             refuse=lambda what: ConnectionResetError(f"{what} refused"),
             check_thread=self.check_thread,
             tx=self,

@@ -5,6 +5,7 @@ import re
 import signal
 from pathlib import Path
 
+import psutil
 import pytest
 
 from tests.cli.programs import AIOFABRIC, aiofabric, on_terminal, started
@@ -102,6 +103,22 @@ def test_a_signal_ends_it_in_order(number: signal.Signals, here: Path) -> None:
     assert [int(each) for each in written] == list(range(0, 2 * len(written), 2))
     assert re.search(rf"^without_end +{len(written):,} +{len(written):,} ", said.out, re.MULTILINE)
     assert (said.status, "the sources stop" in said.err) == (130, True)
+
+
+def test_ctrl_c_while_the_workers_start_ends_it_in_order(here: Path) -> None:
+    """A terminal sends it to all processes. A worker that had not begun ended, which the run called a failure."""
+    with started(*AIOFABRIC, "run", "work:endless", "--processes") as program:
+        while not (workers := [each for each in psutil.Process(program.process.pid).children() if is_worker(each)]):
+            assert program.process.poll() is None
+        program.process.send_signal(signal.SIGINT)
+        for each in workers:
+            each.send_signal(signal.SIGINT)
+        said = program.end()
+    assert (said.status, "Traceback" in said.err, "StageError" in said.err) == (130, False, False), said.err
+
+
+def is_worker(process: psutil.Process) -> bool:
+    return "spawn_main" in " ".join(process.cmdline())
 
 
 def test_a_second_signal_ends_it_at_once_and_says_what_is_left(here: Path) -> None:

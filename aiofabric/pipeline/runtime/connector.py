@@ -150,7 +150,7 @@ class Connector:
         """Connect to one place, and again, until the other end has finished or the place is not found any more."""
         first, multiplier, longest = _DELAYS
         delays = Backoff(first, multiplier, longest)
-        trouble = _Trouble(target)
+        failures = _Failures(target)
         try:
             while target in self._targets:
                 try:
@@ -161,14 +161,14 @@ class Connector:
                 except NoProviderError:
                     raise  # waiting does not help
                 except FabricConnectionRejectedError as error:
-                    trouble.refused(error.param.decode(errors="replace") or "it gave no reason")
+                    failures.refused(error.param.decode(errors="replace") or "it gave no reason")
                 except OSError as error:
-                    trouble.failed(error)
+                    failures.failed(error)
                 except HelloError as error:
-                    trouble.refused(error)
+                    failures.refused(error)
                 else:
                     delays.reset()
-                    trouble = _Trouble(target)
+                    failures = _Failures(target)
                     if await self._take_part(endpoint, theirs):
                         return
                 await anyio.sleep(delays.next())
@@ -184,8 +184,8 @@ class Connector:
             raise
 
 
-class _Trouble:
-    """The reason why one place is not connected; logged as an error once."""
+class _Failures:
+    """The failures to connect to one place; the first one that matters is logged as an error."""
 
     def __init__(self, target: Target) -> None:
         self._name = ":".join(str(part) for part in target if part is not None)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import multiprocessing
 import signal
 from contextlib import suppress
+from multiprocessing import resource_tracker
 from typing import TYPE_CHECKING, Any, Final
 
 import anyio
@@ -39,8 +40,19 @@ class LocalProcess:
         )
 
     async def start(self) -> None:
-        await anyio.to_thread.run_sync(self._process.start)
+        await anyio.to_thread.run_sync(self._start)
         self._theirs.close()
+
+    def _start(self) -> None:
+        """Ctrl-C reaches all processes of a terminal, and one that has not begun would end. So it starts with SIGINT
+        blocked, as this thread has it, until `worker` ignores that signal.
+        """
+        resource_tracker.ensure_running()  # its first start would unblock the signal
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
+        try:
+            self._process.start()
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
     async def tell(self, *words: Any) -> None:
         async with self._telling:

@@ -34,6 +34,7 @@ _TELL: Final = 0.25
 def worker(pipe: Connection, order: WorkOrder, backend: dict[str, Any], host: str, options: dict[str, Any]) -> None:
     """The main function of a worker process."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all processes: the run decides what it means
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])  # see local_process.py
     work(pipe, order, backend, host, options)
 
 
