@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import logging
 from typing import TYPE_CHECKING, Final, Self, TypeVar
 
@@ -21,20 +20,23 @@ T = TypeVar("T")
 
 _log = logging.getLogger(__name__)
 
-_SHORTAGES: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS})
-_PAUSE: Final = 0.1  # seconds without further requests after a failure
-_SHORTAGE_PAUSE: Final = 1.0  # as asyncio: the descriptors or the memory of other connections must become free
+_PAUSE: Final = 0.1
+"""Seconds without further requests after a failure. With 2.x each request that waits has a socket: at the limit of
+descriptors none can be accepted before some were rejected. With a pause of one second that took half a minute.
+"""
 
 
 class Acceptor:
     """The requests of a listener, one after the other. After a failure of `accept`, the next one is taken later.
 
-    A failure is logged once for each pause. A client that has left, or that has another protocol, causes no pause.
+    The first failure is logged, and the next one after a request was accepted. A client that has left, or that has
+    another protocol, causes no pause.
     """
 
     def __init__(self, listener: Listener) -> None:
         self._listener = listener
         self._resumes = 0.0  # when the next request may be taken
+        self._fails = False  # since the last one that was accepted
 
     async def next_request(self) -> ConnectionRequest:
         """The next request; see `Listener.accept_request`."""
@@ -54,11 +56,14 @@ class Acceptor:
         """The result of ``accepting``, which accepts the request; None if it fails."""
         await self._pause()  # the loop may have waited for this request when an earlier one failed
         try:
-            return await accepting()
+            accepted = await accepting()
         except ConnectionError as error:
             _log.info("no connection with %s: %s", request.address, error)
         except OSError as error:
             self._failed(request, error)
+        else:
+            self._fails = False
+            return accepted
         return None
 
     async def _pause(self) -> None:
@@ -66,13 +71,7 @@ class Acceptor:
             await anyio.sleep(pause)
 
     def _failed(self, request: ConnectionRequest, error: OSError) -> None:
-        pause = _SHORTAGE_PAUSE if error.errno in _SHORTAGES else _PAUSE
-        now = anyio.current_time()
-        if now >= self._resumes:
-            _log.warning(
-                "a connection with %s could not be accepted: %s. More are accepted in %s s",
-                request.address,
-                error,
-                pause,
-            )
-        self._resumes = max(self._resumes, now + pause)
+        if not self._fails:
+            _log.warning("a connection with %s could not be accepted: %s. More are tried", request.address, error)
+        self._fails = True
+        self._resumes = anyio.current_time() + _PAUSE

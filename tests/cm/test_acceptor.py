@@ -83,24 +83,23 @@ async def talk(stream: Any) -> None:
 
 
 @pytest.mark.parametrize("serving", [streams, loop_of_the_program])
-@pytest.mark.parametrize(("code", "pause"), [(errno.EMFILE, 1.0), (errno.EIO, 0.1)])
+@pytest.mark.parametrize("code", [errno.EMFILE, errno.EIO])
 async def test_streams_go_on(
-    serving: Callable[[], Serving], code: int, pause: float, shortage: Shortage, caplog: pytest.LogCaptureFixture
+    serving: Callable[[], Serving], code: int, shortage: Shortage, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with serving() as connect, await connect() as before:
         await talk(before)
-        shortage.codes.append(code)
-        with pytest.raises(ConnectionError):
-            await connect()
-        began = anyio.current_time()
+        for _ in range(3):
+            shortage.codes.append(code)
+            with pytest.raises(ConnectionError):
+                await connect()
         with anyio.fail_after(10):
             async with await connect() as later:
                 await talk(later)
-        assert anyio.current_time() - began >= pause / 2
         await talk(before)
     warnings = [each.getMessage() for each in caplog.records if each.levelno == logging.WARNING]
     assert len(warnings) == 1
-    assert f"More are accepted in {pause} s" in warnings[0]
+    assert "could not be accepted" in warnings[0]
 
 
 async def test_an_rpc_server_goes_on(shortage: Shortage, caplog: pytest.LogCaptureFixture) -> None:
