@@ -67,3 +67,24 @@ async def test_a_place_where_nobody_answers_is_named_once_after_ten_seconds(
         assert f"no connection with {HOST}:{place[1]} for 10 seconds" in error
         async with Pull(listen=place, provider=provider) as pull:
             await until(lambda: pull.statistics().producers)
+
+
+async def test_a_consumer_that_leaves_after_a_long_time_is_no_error_at_once(
+    provider: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("aiofabric.pipeline.runtime.connector._SILENT", 0.5)
+
+    async def produce(place: tuple[str, int]) -> None:
+        async with Push(place, provider=provider) as push:
+            await push.push(b"first")
+            await anyio.sleep_forever()
+
+    async with anyio.create_task_group() as tasks:
+        async with Pull(listen=(HOST, 0), provider=provider) as pull:
+            tasks.start_soon(produce, (HOST, pull.address.port or 0))
+            with await pull.pull():
+                await anyio.sleep(0.6)  # longer than a peer may be silent
+        await until(lambda: any("no connection with" in record.getMessage() for record in caplog.records))
+        first = next(record for record in caplog.records if "no connection with" in record.getMessage())
+        assert first.levelno == logging.INFO
+        tasks.cancel_scope.cancel()

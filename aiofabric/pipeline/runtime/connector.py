@@ -189,7 +189,7 @@ class _Failures:
 
     def __init__(self, target: Target) -> None:
         self._name = ":".join(str(part) for part in target if part is not None)
-        self._since = anyio.current_time()
+        self._since: float | None = None  # when the first attempt failed
         self._level = logging.ERROR
 
     def refused(self, reason: object) -> None:
@@ -197,7 +197,10 @@ class _Failures:
         self._say("%s refuses the connection: %s. It is tried again", reason)
 
     def failed(self, error: OSError) -> None:
-        if anyio.current_time() - self._since < _SILENT:
+        now = anyio.current_time()
+        if self._since is None:
+            self._since = now
+        if now - self._since < _SILENT:
             _log.info("no connection with %s yet: %s", self._name, error)
         else:
             self._say("no connection with %s for 10 seconds: %s. It is tried again", error)
