@@ -13,12 +13,14 @@ import pyarrow
 import pytest
 
 import aiofabric
+from aiofabric.features import Quirk
 from aiofabric.integrations.arrow import ArrowProtocolError, StreamServer, open_stream, serve_streams
 from aiofabric.integrations.arrow.connection import StreamHello, add_peer, readable_region, tagged_endpoint
 from aiofabric.integrations.arrow.protocol import ADDRESSES, PACKED, body_tag, encode_addresses, encode_freed
 from aiofabric.integrations.arrow.uri import StreamUri
 from tests.fixtures.leaks import descriptors
 from tests.fixtures.libraries import another
+from tests.fixtures.peers import quirks_of
 from tests.fixtures.providers import CARRIERS, HOST, RXM, connected_pair, over
 from tests.fixtures.waiting import until
 from tests.integrations.arrow_batches import KINDS, NUMBERS, stored
@@ -374,6 +376,8 @@ async def test_a_server_that_is_killed_leaves_no_client_waiting(
     """It ends right after the first batch of one of the clients, which are then at different places. A provider that
     loses a registration would keep its domain open, with its descriptors.
     """
+    if not expose and Quirk.CUT_MESSAGE_CRASHES in quirks_of(provider):
+        pytest.skip("a tagged message that is cut crashed this process in 1 of 60 runs (Quirk.CUT_MESSAGE_CRASHES)")
     server = child(serve_until_killed, HOST, provider, expose, 6)
     uri = await server.areceive()
     ended: list[Exception] = []
