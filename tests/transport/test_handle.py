@@ -76,6 +76,7 @@ class Handle:
         self.posted_here: list[Any] = []
         self.rx = SimpleNamespace(posted=[], _receive_here=lambda *arguments: self.posted_here.append(arguments))
         self.thread_check = ThreadCheck()
+        self.loop_thread = ThreadCheck()
         self.thread = 4711
         self.pool: Any = None
         self.info = SimpleNamespace(mode=Mode(0))
@@ -314,4 +315,4 @@ def test_the_end_of_its_own_loop_stops_an_endpoint(handle: Any) -> None:
     handle.on_loop_end(ManualDriver())
     assert (handle.over, handle.thread_check.thread) == (False, 4711)
     handle.on_loop_end(handle.driver)
-    assert (handle.over, handle.thread_check.thread) == (True, 0)
+    assert (handle.over, handle.thread_check.thread, handle.loop_thread.thread) == (True, 0, 0)
