@@ -102,8 +102,10 @@ class Incoming:
 
     def _arrived(self, kind: int, frame: memoryview) -> None:
         if kind == ITEMS:
+            self.owner.full.discard(self)
             self._small(decode_items(frame))
         elif kind == ITEM:
+            self.owner.full.discard(self)
             self._large(decode_item(frame))
         elif kind == FULL:
             if self.receipts.items_out:

@@ -119,21 +119,20 @@ class LingeringHandle(EndpointHandle):
             self._finish()
         super()._leave()
         sweep()
-        if self in _gone and not self.linked:
-            _sweep_later(self, _DELAYS)
+        _sweep_later(self, _DELAYS)
 
 
 class _Remains:
     """The parts of a closed endpoint that the provider may still access."""
 
-    def __init__(self, handle: LingeringHandle) -> None:
+    def __init__(self, handle: LingeringHandle, elsewhere: dict[Address, set[int]]) -> None:
         self.handle = handle
+        self.elsewhere = elsewhere  # messages that other processes have not read
         self.pending: dict[int, Any] = dict(handle.source.operations)  # by slot address
         self.pins = [(op.pins, op.registrations) for op in self.pending.values() if isinstance(op, Transfer)]
         for op in self.pending.values():
             if isinstance(op, Transfer):
                 op.registrations = ()
-        self.elsewhere = _sent_elsewhere(handle)
 
     def empty(self) -> None:
         """Cancel all operations, and drop messages that were not received, so that other endpoints may close."""
@@ -332,9 +331,10 @@ def leave(handle: LingeringHandle) -> bool:
     with _lock:
         del _here[handle.address]
         handle.entered = False
-        if not handle.linked and not _sent_elsewhere(handle):
+        elsewhere = _sent_elsewhere(handle)
+        if not handle.linked and not elsewhere:
             return False
-        remains = _gone[handle] = _Remains(handle)
+        remains = _gone[handle] = _Remains(handle, elsewhere)
         handle.lingers = True
         remains.empty()
         return True
@@ -369,14 +369,14 @@ def _sent_elsewhere(handle: LingeringHandle) -> dict[Address, set[int]]:
 
 
 def _sweep_later(handle: LingeringHandle, delays: tuple[float, ...]) -> None:
+    """Look again while other processes have messages of this endpoint to read: they open and close none here."""
     driver = handle.source.driver
 
     def check() -> None:
         sweep()
-        if handle in _gone:
-            _sweep_later(handle, delays[1:] or delays)
+        _sweep_later(handle, delays[1:] or delays)
 
-    if not driver.closed():
+    if handle in _gone and _gone[handle].elsewhere and not driver.closed():
         driver.call_later(delays[0], check)
 
 

@@ -303,7 +303,7 @@ def test_room_is_bounded(count: int, order: list[Any], monkeypatch: pytest.Monke
 def test_all_operations_are_cancelled_and_sends_are_awaited(order: list[Any]) -> None:
     (one,) = opened(order, "ours")
     one.source.operations = {1: Transfer(receives=True), 2: Transfer(receives=False)}
-    remains = _Remains(one)
+    remains = _Remains(one, {})
     remains.empty()
     assert one.cancelled == ["receive", "send"]
     assert remains.sending
@@ -315,7 +315,7 @@ def test_all_operations_are_cancelled_and_sends_are_awaited(order: list[Any]) ->
 def test_errors_are_read_too(order: list[Any]) -> None:
     (one,) = opened(order, "ours")
     one.source.operations = {1: Transfer(receives=False), 3: Transfer(receives=True)}
-    remains = _Remains(one)
+    remains = _Remains(one, {})
     one.queue.reads = [None, [(9, 0, 4)]]
     one.queue.errors = [ErrorEntry(1, 0, 6, 0, 0, 5, 0, "", 0)]
     assert remains.read() == {1: 6, 9: 4}
