@@ -40,6 +40,7 @@ layer file              purpose                                                 
 5     receive_pool      `PoolCore`: receives that stay posted                   ``transport/messages/pool.py``
 5     pool_buffer       `PoolBuffer`: one of these receives                     ``transport/messages/pool.py``
 5     unpack            a received buffer as a `Message`                        ``transport/messages/inbox.py``
+5     loan              `LoanCore`: a message that stays where it is, in use    ``transport/messages/loans.py``
 5     receive_waiter    the awaitable of a message that is still to come        ``transport/messages/inbox.py``
 5     next_message      the next message: taken, polled for or awaited          ``transport/messages/inbox.py``
 5     send              sends that are awaited                                  ``transport/route.py``
@@ -114,6 +115,7 @@ from ._core import (
     GuardCore,
     HandlerPlan,
     InboxCore,
+    LoanCore,
     Message,
     NativeQueue,
     Operation,
@@ -182,6 +184,7 @@ __all__ = [
     "HandlerPlan",
     "ThreadCheck",
     "InboxCore",
+    "LoanCore",
     "SubmissionCore",
     "TaskSet",
     "Polling",

@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from ..transport.connected.endpoint import MessageEndpoint
     from ..transport.opening.keywords import StreamKeywords
     from .places import Place, PlaceFolder, Places
-    from .protocol.frames import LargeItem
     from .runtime.item import Origin
     from .runtime.metering import Counts
     from .topics import Policy
@@ -61,8 +60,8 @@ class Publication(Item):
 
     __slots__ = ("key", "topic")
 
-    def __init__(self, origin: Origin, place: int, parts: Sequence[Any], number: int, head: bytes) -> None:
-        super().__init__(origin, place, parts, number, False, head)  # the whole head counts
+    def __init__(self, origin: Origin, place: int, cost: int, parts: Sequence[Any], number: int, head: bytes) -> None:
+        super().__init__(origin, place, cost, parts, number, False)
         self.topic, self.key, self.header = _names(head)
 
     def __repr__(self) -> str:
@@ -253,11 +252,13 @@ class _Publisher(Incoming):
         if self._too_slow is not None:  # also if the connection broke meanwhile
             self.owner.fail(self._too_slow)
 
-    def check_large(self, large: LargeItem) -> None:
-        _names(large.header)
+    def check_header(self, header: bytes) -> None:
+        _names(header)
 
-    def item_of(self, place: int, parts: Sequence[Any], large: LargeItem) -> Publication:
-        return Publication(self, place, parts, large.number, large.header)
+    def item_of(
+        self, place: int, cost: int, parts: Sequence[Any], number: int, redelivered: bool, header: bytes
+    ) -> Publication:
+        return Publication(self, place, cost, parts, number, header)
 
 
 class _PublishedRest(Rest):
@@ -277,7 +278,9 @@ class _PublishedRest(Rest):
     def next_item(self) -> Publication:
         at = self.at
         self.at = at + 1
-        return Publication(self.incoming, self.place + at, (self.items[at],), self.numbers[at], self.heads[at])
+        item, head = self.items[at], self.heads[at]
+        cost = ITEM_COST + len(head) + len(item)  # the whole head counts
+        return Publication(self.incoming, self.place + at, cost, (item,), self.numbers[at], head)
 
 
 def _several(topics: Any) -> Iterable[str]:

@@ -113,6 +113,10 @@ class InboxBase(InboxCore, ABC):
         """The message was taken: its memory may be filled again."""
 
     @abstractmethod
+    def was_lent(self) -> None:
+        """One more buffer is lent."""
+
+    @abstractmethod
     def discard(self, error: Callable[[], BaseException]) -> None:
         """Drop all messages, also those that still arrive; end every wait with ``error``."""
 

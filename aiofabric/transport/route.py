@@ -87,8 +87,6 @@ class Route(SubmissionQueue):
     def _inject_other(self, data: Any, tag: int | None) -> bool:
         """`inject` for data that is not one plain buffer: a list of buffers, or an object that is an error."""
         pieces = data if type(data) in (list, tuple) else [data]
-        if sum(len(piece) for piece in pieces if type(piece) is bytes) > self.inject_size:
-            return False  # 0.3 us instead of 1: pins are made when the message is posted
         pins = [pin(piece) for piece in pieces]
         if sum(map(len, pins)) > self.inject_size:
             return False

@@ -31,8 +31,9 @@ TO_A_CONSUMER = [
     HEADER.pack(ITEMS, 0, 65535, 0, 0),
     HEADER.pack(ITEMS, 2, 1, 0, 0) + struct.pack("<I", 1 << 31),
     HEADER.pack(ITEM, 0, 1, 1 << 31, 0) + struct.pack("<Q", 5),
-    HEADER.pack(ITEM, 0, 1, 0, 0) + struct.pack("<Q", 1 << 63 | 1 << 40),
-    HEADER.pack(ITEM, 0, 1, 0, 0) + struct.pack("<QH", 1 << 63 | 1 << 20, 5) + b"where",
+    (HEADER.pack(ITEM, 0, 1, 0, 0) + struct.pack("<Q", 1 << 63 | 1 << 40)).ljust(64, b"\0"),
+    (HEADER.pack(ITEM, 0, 1, 0, 0) + struct.pack("<Q", 1 << 63 | 1 << 20)).ljust(64, b"\0") + b"\5\0where",
+    HEADER.pack(ITEM, 0, 1, 0, 0) + struct.pack("<Q", 1 << 63 | 1 << 20),
     HEADER.pack(ITEM, 0, 0, 0, 0),
     encode_items([b"x"] * 2000, range(2000)),
     HEADER.pack(ITEM, 0, 1, 0, 0) + struct.pack("<QH", 1 << 63 | 1 << 40, 5) + b"where",
@@ -106,14 +107,14 @@ async def test_a_consumer_survives(provider: str, frame: bytes) -> None:
 
 async def test_an_exposed_part_without_bytes(provider: str) -> None:
     """The consumer reads nothing, and gets the item."""
-    frame = HEADER.pack(ITEM, 0, 1, 0, 0) + struct.pack("<QH", 1 << 63, 0)
+    frame = HEADER.pack(ITEM, 0, 1, 0, 0) + struct.pack("<Q", 1 << 63)
     async with (
         Pull(listen=(HOST, 0), provider=provider) as pull,
         await aiofabric.connect(pull.address, provider=provider, param=PRODUCER) as odd,
     ):
         with odd.domain.register(bytearray(100), access=aiofabric.Access.REMOTE_READ) as region:
             described = region.remote[:0].pack()
-            await odd.send(frame[:-2] + struct.pack("<H", len(described)) + described)
+            await odd.send(frame.ljust(64, b"\0") + struct.pack("<H", len(described)) + described)
             with await pull.pull() as item:
                 assert len(item) == 0
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import tracemalloc
-from contextlib import asynccontextmanager
+import weakref
+from contextlib import asynccontextmanager, suppress
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -27,6 +29,10 @@ pytestmark = pytest.mark.anyio
 
 LARGE = 1 << 20
 LENT = [1 << 14, LARGE]  # bytes of the smallest item in lent memory, which comes in a message, and of one that is read
+
+
+class _LeaveNowError(Exception):
+    """Ends the blocks of a pipeline without the wait for acknowledgements."""
 
 
 @asynccontextmanager
@@ -329,17 +335,84 @@ async def test_a_view_that_is_kept_keeps_its_bytes(provider: str, size: int) -> 
 @pytest.mark.parametrize("size", LENT)
 async def test_the_memory_of_an_array_is_used_again_when_the_array_is_gone(provider: str, size: int) -> None:
     """A stage drops its arrays after the scope: fresh memory for each cost half of its rate."""
+    found = set()
     async with joined(provider) as (push, pull):
-        await push.push(bytes(size))
+        for _ in range(200):
+            await push.push(bytes(size))
+            with await pull.pull() as item:
+                array = numpy.frombuffer(item.data, "u1")
+            found.add(array.ctypes.data)
+            del array, item
+    assert len(found) <= 100  # at most the receives of a process, and a few
+
+
+@pytest.mark.parametrize("header", [b"", b"h", b"h" * 41, b"h" * 1024], ids=len)
+@pytest.mark.parametrize("size", [*LENT, 50_000])
+async def test_an_array_over_an_item_has_aligned_values(provider: str, size: int, header: bytes) -> None:
+    async with joined(provider) as (push, pull):
+        for number in range(3):
+            await push.push(bytes([number]) * size, header=header)
+        for number in range(3):
+            with await pull.pull() as item:
+                assert item.header == header
+                array = numpy.frombuffer(item.data, "u1")
+                assert array.ctypes.data % (64 if size < LARGE else 16) == 0
+                assert len(array) == size
+                assert (array == number).all()
+                assert not array.flags.writeable
+                del array
+
+
+async def test_what_is_kept_of_an_item_in_a_message_outlives_its_ends(provider: str) -> None:
+    """Hazard: the item is in a receive of the connection."""
+    async with joined(provider) as (push, pull):
+        for number in range(100):  # more than there are receives
+            await push.push(bytes([number]) * 50_000)
+        kept = []
+        for _ in range(100):
+            with await pull.pull() as item:
+                kept.append(item.data[1000:1010])
+        assert pull.statistics().lent_bytes == 0
+        await push.push(b"and more")
         with await pull.pull() as item:
-            array = numpy.frombuffer(item.data, "u1")
-        address = array.ctypes.data
-        del array, item
-        others = [bytearray(size) for _ in range(3)]  # else fresh memory might begin at the same address
-        await push.push(bytes(size))
-        with await pull.pull() as item:
-            assert numpy.frombuffer(item.data, "u1").ctypes.data == address
-        assert len(others) == 3
+            assert item.data == b"and more"
+        del item
+    gc.collect()
+    assert [bytes(each) for each in kept] == [bytes([number]) * 10 for number in range(100)]
+
+
+async def test_items_that_are_dropped_in_their_scope_leave_their_memory(provider: str) -> None:
+    """Each round drops as many items in messages as the connection has receives, without an acknowledgement."""
+    with suppress(_LeaveNowError):
+        async with joined(provider) as (push, pull):
+            for _ in range(5):
+                for number in range(40):
+                    await push.push(bytes([number]) * 50_000)
+                for number in range(40):
+                    item = await pull.pull()
+                    assert bytes(item.data[:2]) == bytes([number]) * 2
+                    with pytest.warns(ResourceWarning, match="dropped without an acknowledgement"):
+                        del item
+            raise _LeaveNowError  # its producer would wait for acknowledgements
+
+
+async def test_a_consumer_that_is_left_with_items_in_messages_is_collected(provider: str) -> None:
+    """Hazard: an item refers to its receive, which refers to the connection, which refers to the item."""
+
+    async def left() -> weakref.ref[Pull]:
+        with suppress(_LeaveNowError):
+            async with joined(provider) as (push, pull):
+                for _ in range(20):
+                    await push.push(bytes(50_000))
+                await until(lambda: pull.statistics().queued == 20)
+                raise _LeaveNowError
+        return weakref.ref(pull)
+
+    gone = await left()
+    for _ in range(3):
+        await anyio.lowlevel.checkpoint()
+        gc.collect()
+    assert gone() is None
 
 
 @pytest.mark.parametrize("size", [50_000, LARGE])

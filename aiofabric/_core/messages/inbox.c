@@ -143,6 +143,7 @@ static int InboxCore_init(InboxCore *self, PyObject *args, PyObject *kwargs)
 	REPLACE(self->sink, new_ref(Py_None));
 	REPLACE(self->on_end, new_ref(Py_None));
 	REPLACE(self->peer, new_ref(Py_None));
+	REPLACE(self->fed, new_ref(Py_None));
 	return self->inbox ? 0 : -1;
 }
 
@@ -158,6 +159,7 @@ int inbox_traverse(PyObject *object, visitproc visit, void *arg)
 	Py_VISIT(self->sink);
 	Py_VISIT(self->on_end);
 	Py_VISIT(self->peer);
+	Py_VISIT(self->fed);
 	return 0;
 }
 
@@ -182,6 +184,7 @@ void inbox_release(InboxCore *self)
 	Py_CLEAR(self->sink);
 	Py_CLEAR(self->on_end);
 	Py_CLEAR(self->peer);
+	Py_CLEAR(self->fed);
 }
 
 static void InboxCore_dealloc(InboxCore *self)
@@ -206,6 +209,7 @@ static PyGetSetDef InboxCore_getset[] = {
 	OBJECT_FIELD("ended", InboxCore, ended, NULL),
 	OBJECT_FIELD("sink", InboxCore, sink, NULL),
 	OBJECT_FIELD("_on_end", InboxCore, on_end, NULL),
+	OBJECT_FIELD("_fed", InboxCore, fed, "the buffer whose message the sink has now; None: none, or it was lent"),
 	{NULL},
 };
 

@@ -25,6 +25,7 @@ typedef struct InboxCore {
 	SourceCore *source;
 	Fifo *inbox;
 	PyObject *ended, *sink, *on_end, *peer;
+	PyObject *fed;		/* the buffer whose message the sink has now; None: none, or it was lent */
 	ReceiveWaiter *waiting, *last; /* the tasks that wait for the next message, linked by `behind` */
 	long long nwaiting, size, count, posted, messages, bytes, returned, lent;
 } InboxCore;

@@ -20,7 +20,7 @@
 PyTypeObject *PoolCore_Type, *PoolBuffer_Type;
 
 static PyObject *name_end_came, *name_native_open, *name_overlong, *name_post_failed, *name_exhausted,
-	*name_sink_failed, *name_view;
+	*name_recycle, *name_sink_failed, *name_view;
 
 /* -- posting */
 
@@ -102,6 +102,13 @@ int pool_recycle(PoolBuffer *self)
 
 	pool_set_free(self);
 	return pool->nfree >= pool->batch || !(pool->inbox.posted || pool->inbox.inbox->count) ? post(pool) : 0;
+}
+
+int inbox_recycle(InboxCore *self, PyObject *buffer)
+{
+	if (PyObject_TypeCheck(buffer, PoolBuffer_Type) && ((PoolBuffer *) buffer)->pool == (PoolCore *) self)
+		return pool_recycle((PoolBuffer *) buffer);
+	return drop(PyObject_CallMethodObjArgs((PyObject *) self, name_recycle, buffer, NULL));
 }
 
 /* Record that the buffer is not posted any more. */
@@ -368,7 +375,7 @@ int add_receive_pool(PyObject *module)
 {
 	static const struct name names[] = {
 		{&name_end_came, "end_came"}, {&name_native_open, "native_open"}, {&name_overlong, "overlong"},
-		{&name_post_failed, "_post_failed"}, {&name_exhausted, "exhausted"},
+		{&name_post_failed, "_post_failed"}, {&name_exhausted, "exhausted"}, {&name_recycle, "recycle"},
 		{&name_sink_failed, "_sink_failed"}, {&name_view, "view"}, {NULL},
 	};
 

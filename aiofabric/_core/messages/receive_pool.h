@@ -43,6 +43,8 @@ typedef struct {
 extern PyTypeObject *PoolBuffer_Type;
 
 int pool_recycle(PoolBuffer *self);
+/* The message in this buffer of an inbox was taken: its memory may be filled again. */
+int inbox_recycle(InboxCore *self, PyObject *buffer);
 /* The buffer may be posted again. */
 void pool_set_free(PoolBuffer *self);
 /* Its message has come: to the sink, to the task that waits longest, or into the inbox. */

@@ -9,14 +9,7 @@
 
 #include <rdma/fabric.h>
 
-static PyObject *name_contents, *name_data, *name_flags, *name_requeue, *name_recycle, *name_source, *name_source_of;
-
-static int recycle(InboxCore *self, PyObject *item)
-{
-	if (PyObject_TypeCheck(item, PoolBuffer_Type) && ((PoolBuffer *) item)->pool == (PoolCore *) self)
-		return pool_recycle((PoolBuffer *) item);
-	return drop(PyObject_CallMethodObjArgs((PyObject *) self, name_recycle, item, NULL));
-}
+static PyObject *name_contents, *name_data, *name_flags, *name_requeue, *name_source, *name_source_of;
 
 /* A `Message` from a buffer that is no PoolBuffer. */
 static PyObject *message_in(PyObject *item, PyObject *source)
@@ -77,7 +70,7 @@ PyObject *inbox_unpack(InboxCore *self, PyObject *receiver, PyObject *item)
 		if (drop(PyObject_CallMethodObjArgs((PyObject *) self, name_requeue, item, NULL)))
 			PyErr_Clear();
 		PyErr_Restore(type, error, traceback);
-	} else if (recycle(self, item)) {
+	} else if (inbox_recycle(self, item)) {
 		Py_CLEAR(message);
 	}
 	return message;
@@ -101,7 +94,7 @@ int add_unpack(PyObject *module)
 {
 	static const struct name names[] = {
 		{&name_contents, "contents"}, {&name_data, "data"}, {&name_flags, "flags"}, {&name_requeue, "_requeue"},
-		{&name_recycle, "recycle"}, {&name_source, "source"}, {&name_source_of, "_source_of"}, {NULL},
+		{&name_source, "source"}, {&name_source_of, "_source_of"}, {NULL},
 	};
 
 	return intern(names) ? -1 : add_methods(InboxCore_Type, methods);

@@ -10,9 +10,10 @@ ITEMS carries ``count`` small items: their lengths (four bytes each), with NUMBE
 each), then the items. Without NUMBERED they have ``number`` and those that follow it.
 
 ITEM carries one item of ``count`` parts behind a header of ``size`` bytes: the size of each part (eight bytes), the
-header, then the parts. A part whose size has the bit EXPOSED stays in the producer's memory; two bytes of length and
-the description of that memory come in its place, and the consumer reads it (RMA). When it has read all of them it says
-READ, with the item's place among those of the connection as ``number``.
+header, zeros up to a multiple of 64 bytes, then the parts. So the memory of a receive can be lent to the consumer: an
+array over it has aligned values. A part whose size has the bit EXPOSED stays in the producer's memory; two bytes of
+length and the description of that memory come in its place, and the consumer reads it (RMA). When it has read all of
+them it says READ, with the item's place among those of the connection as ``number``.
 
 ACK gives back the credits of items: ``count`` ranges of places, each as its start and end (eight bytes each). FULL says
 that the next item has waited for a while for acknowledgements, also of this consumer: nothing else comes before.
@@ -42,6 +43,7 @@ __all__ = [
     "ITEM_COST",
     "MOST_ITEMS",
     "MOST_PARTS",
+    "PART_ALIGNMENT",
     "READ",
     "REDELIVERED",
     "LargeItem",
@@ -51,6 +53,7 @@ __all__ = [
     "decode_ack",
     "decode_item",
     "decode_items",
+    "decode_one_part",
     "encode_ack",
     "encode_item",
     "encode_items",
@@ -72,6 +75,7 @@ HEADER: Final = struct.Struct("<BBHIQ")
 EXPOSED: Final = 1 << 63
 _ONE_ITEM: Final = struct.Struct("<BBHIQI")  # a header, and the length of the only item
 _ONE_PART: Final = struct.Struct("<BBHIQQ")  # a header, and the size of the only part
+_PLAIN_PART: Final = struct.Struct("<BBHIQQ40x")  # the same, and zeros up to the part: the item has no header
 
 MOST_ITEMS: Final = 65535
 """Items of one frame."""
@@ -79,6 +83,9 @@ MOST_PARTS: Final = 256
 """Parts of one item."""
 MOST_RANGES: Final = 2048
 """Ranges of one ACK."""
+
+PART_ALIGNMENT: Final = 64
+"""Bytes: the first part of an item begins at a multiple of it in the frame, and each part in lent memory."""
 
 ITEM_COST: Final = 64
 """Bytes that an item takes at the consumer in addition to its data; they count as its data does."""
@@ -108,10 +115,7 @@ class LargeItem(NamedTuple):
     parts: list[memoryview | tuple[int, bytes]]
     number: int
     redelivered: bool
-
-    @property
-    def size(self) -> int:
-        return len(self.header) + sum(part[0] if isinstance(part, tuple) else len(part) for part in self.parts)
+    size: int  # bytes of the header and the parts
 
 
 def encode_items(items: Sequence[bytes], numbers: Sequence[int], redelivered: bool = False) -> bytes:
@@ -151,8 +155,10 @@ def decode_items(frame: memoryview) -> SmallItems:
 def encode_item(header: bytes, parts: Sequence[Any], number: int, redelivered: bool = False) -> list[Any]:
     """A frame of one item, as the pieces of a fabric message; a part ``(size, description)`` is read by the peer."""
     if len(parts) == 1 and type(part := parts[0]) is bytes:  # 0.3 us instead of 1
-        start = _ONE_PART.pack(ITEM, REDELIVERED * redelivered, 1, len(header), number, len(part))
-        return [start + header, part]
+        flags = REDELIVERED * redelivered
+        if not header:
+            return [_PLAIN_PART.pack(ITEM, flags, 1, 0, number, len(part)), part]
+        return [_padded(_ONE_PART.pack(ITEM, flags, 1, len(header), number, len(part)) + header), part]
     sizes = array("Q")
     pieces: list[Any] = []
     for part in parts:
@@ -164,40 +170,59 @@ def encode_item(header: bytes, parts: Sequence[Any], number: int, redelivered: b
             sizes.append(len(part))
             pieces.append(part)
     start = HEADER.pack(ITEM, REDELIVERED * redelivered, len(parts), len(header), number)
-    return [start + sizes.tobytes() + header, *pieces]
+    return [_padded(start + sizes.tobytes() + header), *pieces]
+
+
+def _padded(start: bytes) -> bytes:
+    return start + bytes(-len(start) % PART_ALIGNMENT)
+
+
+def decode_one_part(frame: memoryview) -> tuple[bytes, int, int, bool] | None:
+    """An item whose only part is in the frame, the usual case: its header, where the part starts, its number, and
+    whether it is redelivered. None: use `decode_item`, which took 1 us more.
+    """
+    if len(frame) < _ONE_PART.size:
+        return None
+    _, flags, count, header_size, number, size = _ONE_PART.unpack_from(frame)
+    end = _ONE_PART.size + header_size
+    start = -(-end // PART_ALIGNMENT) * PART_ALIGNMENT
+    if count != 1 or start + size != len(frame):  # a part that is exposed has another size
+        return None
+    header = bytes(frame[_ONE_PART.size : end]) if header_size else b""
+    return header, start, number, flags & REDELIVERED != 0
 
 
 def decode_item(frame: memoryview) -> LargeItem:
     """The item of a frame; its parts are slices of the frame."""
-    if len(frame) >= _ONE_PART.size:  # the usual case: 1.1 us instead of 2.6
-        _, flags, count, header_size, number, size = _ONE_PART.unpack_from(frame)
-        start = _ONE_PART.size + header_size
-        if count == 1 and start + size == len(frame):  # so it is not exposed
-            return LargeItem(bytes(frame[_ONE_PART.size : start]), [frame[start:]], number, flags & REDELIVERED != 0)
+    whole = len(frame)
     _, flags, count, header_size, number = HEADER.unpack_from(frame)
     sizes = array_in("Q", frame, HEADER.size, count)
     at = HEADER.size + 8 * count
-    if not 0 < count <= MOST_PARTS or len(frame) < at + header_size:
-        raise ProtocolError(f"a frame of {len(frame)} bytes for an item of {count} parts")
+    start = -(-(at + header_size) // PART_ALIGNMENT) * PART_ALIGNMENT
+    if not 0 < count <= MOST_PARTS or whole < start:
+        raise ProtocolError(f"a frame of {whole} bytes for an item of {count} parts")
     header = bytes(frame[at : at + header_size])
-    at += header_size
+    at = start
+    total = header_size
     parts: list[memoryview | tuple[int, bytes]] = []
-    for size in sizes:
-        if size & EXPOSED:
-            start = at + _DESCRIBED.size
-            if start > len(frame):
+    for each in sizes:
+        size = each & ~EXPOSED
+        total += size
+        if each & EXPOSED:
+            described = at + _DESCRIBED.size
+            if described > whole:
                 raise ProtocolError("a frame ends inside the description of memory")
-            end = start + _DESCRIBED.unpack_from(frame, at)[0]
-            parts.append((size & ~EXPOSED, bytes(frame[start:end])))
+            end = described + _DESCRIBED.unpack_from(frame, at)[0]
+            parts.append((size, bytes(frame[described:end])))
         else:
             end = at + size
             parts.append(frame[at:end])
-        if end > len(frame):
-            raise ProtocolError(f"a frame of {len(frame)} bytes ends inside a part of {size & ~EXPOSED} bytes")
+        if end > whole:
+            raise ProtocolError(f"a frame of {whole} bytes ends inside a part of {size} bytes")
         at = end
-    if at != len(frame):
-        raise ProtocolError(f"a frame of {len(frame)} bytes for an item of {at} bytes")
-    return LargeItem(header, parts, number, bool(flags & REDELIVERED))
+    if at != whole:
+        raise ProtocolError(f"a frame of {whole} bytes for an item of {at} bytes")
+    return LargeItem(header, parts, number, bool(flags & REDELIVERED), total)
 
 
 def encode_ack(ranges: Sequence[tuple[int, int]]) -> bytes:

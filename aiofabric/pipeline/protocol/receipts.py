@@ -18,24 +18,37 @@ class Receipts:
     Places are acknowledged in any order. They are sent together, as ranges, by the runtime: see `take`.
     """
 
-    __slots__ = ("_bytes_left", "_items_left", "_most_cost", "_ranges", "_window", "place", "unsent")
+    __slots__ = (
+        "_bytes_left",
+        "_items_left",
+        "_most_cost",
+        "_most_unsent",
+        "_most_unsent_bytes",
+        "_ranges",
+        "place",
+        "unsent",
+        "unsent_bytes",
+        "window",
+    )
 
     def __init__(self, ours: Hello) -> None:
-        self._window = self._items_left = ours.window
+        self.window = self._items_left = ours.window
         self._bytes_left = ours.window_bytes
         self._most_cost = ours.max_item_size + ITEM_COST
         self._ranges: list[list[int]] = []
         self.place = 0  # of the next item
         self.unsent = 0  # acknowledged items that the producer was not told of
+        self.unsent_bytes = 0
+        self._most_unsent, self._most_unsent_bytes = ours.window // 4, ours.window_bytes // 4
 
     @property
     def items_out(self) -> int:
         """Items that have arrived, and that are not acknowledged."""
-        return self._window - self._items_left
+        return self.window - self._items_left
 
     def arrived(self, items: int, cost: int) -> int:
         """Items have arrived; returns the place of the first. Raises `ProtocolError` if there was no room for them."""
-        alone = self._items_left == self._window and items == 1 and cost <= self._most_cost
+        alone = self._items_left == self.window and items == 1 and cost <= self._most_cost
         if items > self._items_left or (cost > self._bytes_left and not alone):
             raise ProtocolError(
                 f"{items} items of {cost} bytes came; there was room for {self._items_left} of {self._bytes_left} bytes"
@@ -53,16 +66,21 @@ class Receipts:
         self._items_left += items
         self._bytes_left += cost
         self.unsent += items
+        self.unsent_bytes += cost
         ranges = self._ranges
         if ranges and ranges[-1][1] == place:
             ranges[-1][1] = place + items
         else:
             ranges.append([place, place + items])
-        return self.unsent * 4 >= self._window or len(ranges) >= MOST_RANGES
+        return (
+            self.unsent >= self._most_unsent
+            or self.unsent_bytes >= self._most_unsent_bytes
+            or len(ranges) >= MOST_RANGES
+        )
 
     def take(self) -> list[tuple[int, int]]:
         """The acknowledgements to send."""
-        ranges, self._ranges, self.unsent = self._ranges, [], 0
+        ranges, self._ranges, self.unsent, self.unsent_bytes = self._ranges, [], 0, 0
         merged: list[tuple[int, int]] = []
         for start, end in sorted(map(tuple, ranges)):
             if merged and merged[-1][1] == start:

@@ -19,6 +19,7 @@ from ..protocol.frames import HEADER, ProtocolError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
+    from ..._core import LoanCore
     from ...cq.loops.drivers import Driver
     from ...memory import MemoryRegion
     from ...transport.connected.endpoint import MessageEndpoint
@@ -27,8 +28,8 @@ __all__ = ["RECV_COUNT", "RECV_SIZE", "PipelineConnection", "send_gathered"]
 
 INLINE: Final = 1 << 16
 """Bytes of the largest item that travels in a fabric message. Larger ones are read by the consumer (RMA)."""
-RECV_SIZE: Final = INLINE + 1024
-RECV_COUNT: Final = 16
+RECV_SIZE: Final = INLINE + 1024 + 64
+RECV_COUNT: Final = 32
 """Receives of a connection: 1 MiB of virtual memory. A message is taken in the pass that reads its completion."""
 
 
@@ -78,7 +79,7 @@ class PipelineConnection:
         handle.notes = notes
         self.source = handle.source
         self.source.interest += 1  # a queue without a descriptor must be polled
-        self._gathering = False
+        self.gathering = False  # `gathered` is called at the end of this iteration
 
     def start(self) -> None:
         """Take frames from now on."""
@@ -97,16 +98,16 @@ class PipelineConnection:
         """Call ``gathered`` when this iteration of the loop ends. False if that was arranged before: then the owner
         keeps its frame until that call.
         """
-        if self._gathering:
+        if self.gathering:
             return False
-        self._gathering = True
+        self.gathering = True
         if self.sends_items:
             _of_thread.gathering[self] = None
         self.source.driver.call_soon(self._iteration_ends)
         return True
 
     def _iteration_ends(self) -> None:
-        self._gathering = False
+        self.gathering = False
         _of_thread.gathering.pop(self, None)
         if self.iteration_ended is not None:
             self.iteration_ended()
@@ -142,6 +143,14 @@ class PipelineConnection:
         except Exception as error:
             self.end(error)  # a frame is lost
             raise
+
+    def loan(self, start: int) -> LoanCore | None:
+        """The rest of the frame that arrives now, from ``start`` on, stays where it is. None: it must be copied, since
+        too many receives are lent.
+        """
+        inbox: Any = self.endpoint._handle.pool
+        loan: LoanCore | None = inbox.loan(start)
+        return loan
 
     # -- the end
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 from ...arguments import check_type
 from ...errors import FabricError
 from ...memory import bytes_of
-from ..protocol.frames import HEADER, MOST_PARTS
+from ..protocol.frames import HEADER, MOST_PARTS, PART_ALIGNMENT
 from .connection import INLINE
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ def _is_scattered(part: Any) -> bool:
 
 def travels(size: int, parts: int, recv_size: int) -> bool:
     """Whether an item of ``size`` bytes travels in a message, and is not read out of its memory."""
-    return size <= INLINE and HEADER.size + 8 * parts + size <= recv_size
+    return size <= INLINE and HEADER.size + 8 * parts + PART_ALIGNMENT + size <= recv_size
 
 
 def expose(

@@ -21,16 +21,18 @@ from ..protocol.frames import (
     ITEM,
     ITEM_COST,
     ITEMS,
+    PART_ALIGNMENT,
     READ,
     ProtocolError,
     decode_item,
     decode_items,
+    decode_one_part,
     encode_ack,
     encode_signal,
 )
 from ..protocol.receipts import Receipts
 from .connection import RECV_SIZE, PipelineConnection
-from .item import Item
+from .item import Item, Items
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator, Sequence
@@ -45,8 +47,6 @@ __all__ = ["Incoming", "Owner", "Rest"]
 
 LENT_FROM: Final = 1 << 14
 """Bytes from which an item is in lent memory. Fresh memory costs page faults: 64 KiB over shm took 55 us, not 22."""
-PART_ALIGNMENT: Final = 64
-"""Parts in lent memory begin this many bytes apart, or at a multiple of it: arrays over them have aligned values."""
 
 
 class Owner(Protocol):
@@ -56,10 +56,10 @@ class Owner(Protocol):
     hello: Hello
     full: set[Incoming]
     thread: int  # of the block
+    acknowledged: int
     check_open: Callable[[], None]  # raises in another thread, too
 
     def came(self, entry: Item | Rest) -> None: ...
-    def was_acknowledged(self, count: int) -> None: ...
     def producer_is_full(self, incoming: Incoming) -> None: ...
     def producer_drains(self, producer: bytes) -> None: ...
     def producer_ended(self, producer: bytes) -> None: ...
@@ -77,7 +77,8 @@ class Incoming:
         self.at_least_once = hello.at_least_once
         self.receipts = Receipts(owner.hello)
         self.connection = PipelineConnection(endpoint, self._arrived, self._connection_ended, self._notes)
-        self.connection.gathered = self.send_acks
+        self.connection.gathered = self._iteration_ended
+        self._seen = 0  # items that had come when the last iteration ended
         self.taking: Rest | None = None  # its items are delivered at most once, and some are to be acknowledged
         self.lent: dict[int, tuple[float, int]] = {}  # by place: large items that were pulled, since when, and bytes
         self._read: list[int] = []  # places of large items that were read, of which the producer was not told
@@ -106,7 +107,11 @@ class Incoming:
             self._small(decode_items(frame))
         elif kind == ITEM:
             self.owner.full.discard(self)
-            self._large(decode_item(frame))
+            one = decode_one_part(frame)
+            if one is None:
+                self._large(decode_item(frame))
+            else:
+                self._one_part(frame, *one)
         elif kind == FULL:
             if self.receipts.items_out:
                 self.owner.producer_is_full(self)
@@ -122,14 +127,16 @@ class Incoming:
         """A frame that producers do not send; subclasses know more kinds."""
         raise ProtocolError(f"a producer does not send frames of the kind {kind}")
 
-    def item_of(self, place: int, parts: Sequence[Any], large: LargeItem) -> Item:
+    def item_of(
+        self, place: int, cost: int, parts: Sequence[Any], number: int, redelivered: bool, header: bytes
+    ) -> Item:
         """The item that the program gets."""
-        return Item(self, place, parts, large.number, large.redelivered, large.header)
+        return Item(self, place, cost, parts, number, redelivered, header)
 
     def all_ready(self) -> None:
         """Every large item that came was read."""
 
-    def check_large(self, large: LargeItem) -> None:
+    def check_header(self, header: bytes) -> None:
         """Raise `ProtocolError` unless the header is one of this kind of producers."""
 
     def _small(self, small: SmallItems) -> None:
@@ -139,24 +146,42 @@ class Incoming:
         place = self.receipts.arrived(len(items), ITEM_COST * len(items) + sum(map(len, items)))
         self.ready(Rest(self, place, items, small.numbers, small.redelivered))
 
+    def _one_part(self, frame: memoryview, header: bytes, start: int, number: int, redelivered: bool) -> None:
+        """An item of one part, which is in the frame. The receive is lent to the program if the item is large."""
+        self.check_header(header)
+        size = len(frame) - start
+        cost = ITEM_COST + len(header) + size
+        place = self.receipts.arrived(1, cost)
+        loan = self.connection.loan(start) if size >= LENT_FROM else None
+        if loan is not None:
+            view = loan.view
+            self.memory.count(size)
+            item = self.item_of(place, cost, (view,), number, redelivered, header)
+            item._lend(loan)
+            self.ready(item)
+        elif size >= LENT_FROM:
+            self._copy(place, cost, [frame[start:]], number, redelivered, header)
+        else:
+            self.ready(self.item_of(place, cost, (bytes(frame[start:]),), number, redelivered, header))
+
     def _large(self, large: LargeItem) -> None:
-        self.check_large(large)
-        size = large.size
-        place = self.receipts.arrived(1, ITEM_COST + size)
-        if any(isinstance(part, tuple) for part in large.parts):
-            parts = [part if isinstance(part, tuple) else bytes(part) for part in large.parts]
+        self.check_header(large.header)
+        header, parts, number, redelivered, size = large
+        cost = ITEM_COST + size
+        place = self.receipts.arrived(1, cost)
+        if any(isinstance(part, tuple) for part in parts):
+            copied = [part if isinstance(part, tuple) else bytes(part) for part in parts]
             pending = Pending()
             self._pending.append(pending)
-            LargeRead(self, pending, place, large._replace(parts=[]), parts)
+            LargeRead(self, pending, place, large._replace(parts=[]), copied)
         elif size < LENT_FROM:
-            parts = [bytes(part) for part in large.parts]  # type: ignore[arg-type]  # none is a tuple
-            self.ready(self.item_of(place, parts, large))
+            copied = [bytes(part) for part in parts]  # type: ignore[arg-type]  # none is a tuple
+            self.ready(self.item_of(place, cost, copied, number, redelivered, header))
         else:
-            self._lent(large, place)
+            self._copy(place, cost, parts, number, redelivered, header)
 
-    def _lent(self, large: LargeItem, place: int) -> None:
+    def _copy(self, place: int, cost: int, parts: Sequence[Any], number: int, redelivered: bool, header: bytes) -> None:
         """An item that came in a message, copied to memory that is lent until its scope ends."""
-        parts = large.parts
         try:
             memory = self.memory.take(sum([_aligned(len(part)) for part in parts]))
         except MemoryError as error:
@@ -167,10 +192,10 @@ class Incoming:
         whole = memoryview(memory)
         for part in parts:
             view = whole[at : at + len(part)]
-            view[:] = part  # type: ignore[assignment]  # none is a tuple
+            view[:] = part
             views.append(view.toreadonly())
             at += _aligned(len(part))
-        item = self.item_of(place, views, large)
+        item = self.item_of(place, cost, views, number, redelivered, header)
         item._lend(memory)
         self.ready(item)
 
@@ -198,12 +223,13 @@ class Incoming:
 
     def ack(self, place: int, cost: int, items: int = 1) -> None:
         """Acknowledge items. They are sent together when this iteration of the loop ends, or when many wait."""
-        if get_ident() != self.owner.thread:
-            self.owner.check_open()
-        self.owner.was_acknowledged(items)
+        owner = self.owner
+        if get_ident() != owner.thread:
+            owner.check_open()
+        owner.acknowledged += items
         if self.receipts.ack(place, cost, items):
             self.send_acks()
-        else:
+        elif not self.connection.gathering:
             self.connection.gather()
 
     def begin_taking(self, rest: Rest) -> None:
@@ -218,6 +244,17 @@ class Incoming:
         rest, self.taking = self.taking, None
         if rest is not None and self.receipts.ack(*rest.newly_taken()):
             self.send_acks()
+
+    def _iteration_ended(self) -> bool:
+        """Send the acknowledgements of this iteration, or keep them for the next: while items keep coming, fewer and
+        larger frames. True: they are kept.
+        """
+        receipts = self.receipts
+        came, self._seen = receipts.place - self._seen, receipts.place
+        if came > 1 and receipts.unsent * 16 < receipts.window and not self._read:
+            return True
+        self.send_acks()
+        return False
 
     def send_acks(self) -> None:
         """Tell the producer what was acknowledged, and what else was read."""
@@ -308,7 +345,8 @@ class LargeRead:
             self._fail(refusal)
             return
         incoming = self._incoming
-        item = incoming.item_of(self._place, self._views, self._large)
+        header, _, number, redelivered, size = self._large
+        item = incoming.item_of(self._place, ITEM_COST + size, self._views, number, redelivered, header)
         item._lend(self._memory)
         if incoming.connection.ended:  # another consumer gets it
             item._end_of_scope(incoming)
@@ -357,7 +395,8 @@ class Rest:
     def next_item(self) -> Item:
         at = self.at
         self.at = at + 1
-        return Item(self.incoming, self.place + at, (self.items[at],), self.numbers[at], self.redelivered)
+        item = self.items[at]
+        return Item(self.incoming, self.place + at, ITEM_COST + len(item), (item,), self.numbers[at], self.redelivered)
 
     def newly_taken(self) -> tuple[int, int, int]:
         """Items that were taken since the last call, to be acknowledged: the place of the first, their cost, and how
@@ -370,14 +409,14 @@ class Rest:
         """The bytes that some of the items count for."""
         return ITEM_COST * (end - start) + sum(map(len, self.items[start:end]))
 
-    def take(self, most: int | None) -> tuple[Sequence[bytes], Sequence[int], int]:
-        """The next items, their numbers, and the place of the first."""
+    def take(self, most: int | None) -> Items:
+        """The next items."""
         start = self.at
-        if not start and (most is None or most >= len(self.items)):
-            self.at = len(self.items)
-            return self.items, self.numbers, self.place
         self.at = end = len(self.items) if most is None else min(start + most, len(self.items))
-        return self.items[start:end], self.numbers[start:end], self.place + start
+        items, numbers = self.items, self.numbers
+        if end - start < len(items):
+            items, numbers = items[start:end], numbers[start:end]
+        return Items(self.incoming, self.place + start, self.cost(start, end), items, numbers, self.redelivered)
 
 
 class Pending:

@@ -110,12 +110,10 @@ class Intake:
         entry = self.queue[0]
         if isinstance(entry, Item):
             return self.take_one()._as_items()
-        incoming = entry.incoming
-        items, numbers, place = entry.take(most)
-        taken = Items(incoming, place, items, numbers, entry.redelivered)
-        if not incoming.at_least_once:
+        taken = entry.take(most)
+        if not entry.incoming.at_least_once:
             taken._acked = True
-            self._took(entry, len(items))
+            self._took(entry, len(taken))
         if not entry.left:
             self.queue.popleft()
         return taken
@@ -202,11 +200,9 @@ class Intake:
         self.received += count
         self.redelivered += count * entry.redelivered
         self.queue.append(entry)
-        for _ in range(min(count, len(self._waiters))):
-            self._wake()
-
-    def was_acknowledged(self, count: int) -> None:
-        self.acknowledged += count
+        if self._waiters:
+            for _ in range(min(count, len(self._waiters))):
+                self._wake()
 
     def producer_is_full(self, incoming: Incoming) -> None:
         self.full.add(incoming)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
+from ..._core import LoanCore
 from ..._ffi import constants
 from ...errors import TruncatedMessageError
 from ..interfaces import InboxBase, PoolStatistics
-from .loans import warn_of_all_lent
+from .loans import give_back_later, warn_of_all_lent
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -140,12 +141,33 @@ class Inbox(InboxBase):
 
     def feed(self, buffer: ReceivedBuffer) -> None:
         assert self.sink is not None
+        before, self._fed = self._fed, buffer
         try:
             self.sink(buffer.view)
         except BaseException as error:
             self._sink_failed(error)
         finally:
-            self.recycle(buffer)
+            kept, self._fed = self._fed is not buffer, before
+            if not kept:
+                self.recycle(buffer)
+
+    def loan(self, start: int) -> LoanCore | None:
+        """For a sink, while it gets a message: the message from ``start`` on stays where it is until the loan's end,
+        read-only. None: three quarters of the buffers are lent, and the sink copies it.
+        """
+        if self._lent * 4 >= self.count * 3 or not self.one_message_each:
+            return None
+        loan = LoanCore(self, self._fed, start, True)
+        self._fed = None
+        self.was_lent()
+        return loan
+
+    def was_lent(self) -> None:
+        """Called when one more buffer is lent."""
+
+    def unused_later(self, buffer: ReceivedBuffer) -> None:
+        """The memory of a loan is free: called by C, in any thread, and inside a garbage collection."""
+        give_back_later(self, buffer)
 
     def _sink_failed(self, error: BaseException) -> None:
         if isinstance(error, (KeyboardInterrupt, SystemExit)):  # as from any callback of the loop

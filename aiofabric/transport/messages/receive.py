@@ -160,9 +160,9 @@ class Receives(Resource):
         pool = self._pool()
         loan = Loan(pool, pool.take() or await pool.next())
         try:
-            yield loan.view
+            yield loan.lent
         finally:
-            loan.end()
+            loan.end_block()
 
     def set_sink(
         self,

@@ -26,6 +26,7 @@ from .route import WINDOW_MOST, ConnectionRoute, SendingHandle
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from ..._core import LoanCore
     from ...cq.queue import ErrorEntry
     from ...cq.submission import Transfer
     from ..opening.options import EndpointOptions
@@ -78,6 +79,13 @@ class ConnectionInbox(Inbox):
     """Messages of one connection, in the multiplexer's memory."""
 
     handle: ConnectionHandle
+
+    def loan(self, start: int) -> LoanCore | None:
+        buffer: SharedBuffer | CopiedBuffer = self._fed
+        return super().loan(start) if isinstance(buffer, CopiedBuffer) or not buffer.pool.scarce else None
+
+    def was_lent(self) -> None:
+        self.handle.announce_if_due()
 
     def recycle(self, buffer: SharedBuffer | CopiedBuffer) -> None:
         if not isinstance(buffer, CopiedBuffer):
@@ -196,7 +204,12 @@ class ConnectionHandle(SendingHandle):
     def took(self) -> None:
         """The program has taken one more message."""
         self.taken += 1
-        if self.taken - self.announced > self.window // 2 and self.live and self.tx is not None:
+        self.announce_if_due()
+
+    def announce_if_due(self) -> None:
+        """Tell the peer how many messages were taken, when it may have used half of what is not lent."""
+        lent = 0 if self.pool is None else self.pool._lent
+        if self.taken - self.announced > (self.window - lent) // 2 and self.live and self.tx is not None:
             self.tx.announce()
 
     def took_directly(self) -> None:

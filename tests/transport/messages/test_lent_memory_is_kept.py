@@ -78,6 +78,20 @@ async def test_an_array_that_is_kept_is_told_of_and_keeps_its_buffer(pair: Pair)
         await none_lent(passive)
 
 
+async def test_messages_arrive_while_all_buffers_but_one_are_lent(pair: Pair) -> None:
+    """Hazard: the sender is told of its credits when half of them are used, which the lent ones never are."""
+    async with pair(recv_count=COUNT) as (active, passive), AsyncExitStack() as views:
+        with anyio.fail_after(10):
+            for count in range(COUNT):
+                for number in range(4 * COUNT):
+                    await active.send(b"%d" % number)
+                    assert await passive.recv() == b"%d" % number
+                if count < COUNT - 1:
+                    await active.send(b"kept")
+                    await views.enter_async_context(passive.recv_view())
+            assert lent(passive) == COUNT - 1
+
+
 async def test_who_waits_while_all_is_lent_is_warned(pair: Pair) -> None:
     async with pair(recv_count=COUNT) as (active, passive), AsyncExitStack() as views:
         for _ in range(COUNT):

@@ -26,7 +26,7 @@ class Inbox:
         self.ended: Any = None
         self.sink: Any = None
         self.waiting = 0
-        self.messages = self.bytes = 0
+        self.messages = self.bytes = self._lent = 0
         self.delivered: list[Any] = []
         self.deliver = self.delivered.append
 

@@ -1,4 +1,6 @@
-"""LentMemory: the memory into which large items are read, which is lent to the program until an item's scope ends."""
+"""LentMemory: the memory of large items, which is lent to the program until an item's scope ends. An item that is read
+out of its producer's memory gets memory from here; one that came in a message stays in the receive, as a `LoanCore`.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +12,8 @@ from .freelist import Freelist
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from ...._core import LoanCore
 
 __all__ = ["LentMemory"]
 
@@ -55,6 +59,17 @@ class LentMemory:
         except MemoryError:
             self._list.lose(size)
             raise
+
+    def count(self, size: int) -> None:
+        """So much of a message stays where it is until `end_loan`."""
+        self._list.taken += size
+
+    def end_loan(self, loan: LoanCore, view: memoryview) -> None:
+        """The scope has ended: the receive is posted again when nothing refers to the message."""
+        self._list.taken -= len(view)
+        with suppress(BufferError):  # an array over it
+            view.release()
+        loan.end()
 
     def lose(self, memory: bytearray) -> None:
         """It is not lent any more, and must not be used again."""
