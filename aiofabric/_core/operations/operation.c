@@ -231,17 +231,20 @@ static PyObject *Operation_result(Operation *self, PyObject *unused)
 	return operation_result(self);
 }
 
+/*
+ * Not `pins` and `post`: until the operation is finished, the provider may use these buffers. For the collector they are
+ * then in use from outside, and it clears none of them: it crashes if it clears a memoryview that has an export (CPython
+ * gh-77894), at the exit of a process that sends, for example.
+ */
 int operation_traverse(Operation *self, visitproc visit, void *arg)
 {
 	Py_VISIT(type_of(self));
 	Py_VISIT(self->what);
 	Py_VISIT(self->owner);
-	Py_VISIT(self->pins);
 	Py_VISIT(self->registrations);
 	Py_VISIT(self->error);
 	Py_VISIT(self->notify);
 	Py_VISIT(self->orphaned);
-	Py_VISIT(self->post);
 	Py_VISIT(self->source);
 	return 0;
 }
