@@ -28,6 +28,7 @@ class Receipts:
         "place",
         "unsent",
         "unsent_bytes",
+        "whole_cost",
         "window",
     )
 
@@ -37,6 +38,7 @@ class Receipts:
         self._most_cost = ours.max_item_size + ITEM_COST
         self._ranges: list[list[int]] = []
         self.place = 0  # of the next item
+        self.whole_cost = 0  # bytes of all items that have arrived
         self.unsent = 0  # acknowledged items that the producer was not told of
         self.unsent_bytes = 0
         self._most_unsent, self._most_unsent_bytes = ours.window // 4, ours.window_bytes // 4
@@ -55,6 +57,7 @@ class Receipts:
             )
         self._items_left -= items
         self._bytes_left -= cost
+        self.whole_cost += cost
         place = self.place
         self.place = place + items
         return place
