@@ -11,7 +11,7 @@
 #include "messages/receive_pool.h"
 
 /*
- * What the views are of. It refers to the memory, and to nothing that could refer to a view: a cycle through a
+ * The object that the views are of. It refers to the memory, and to nothing that could refer to a view: a cycle through a
  * memoryview that has an export crashes the collector of Debian's 3.11.2 (CPython gh-77894).
  */
 typedef struct {
@@ -187,7 +187,7 @@ static int LoanCore_traverse(LoanCore *self, visitproc visit, void *arg)
 	return 0;
 }
 
-/* A loan that nobody ended. */
+/* The program has dropped the loan before its end. */
 static void LoanCore_dealloc(LoanCore *self)
 {
 	PyObject_GC_UnTrack(self);
