@@ -155,7 +155,7 @@ class Run:
             joints=joints,
             places=self._board.places(node.name),
             listening=lambda stage, place, producer: self._board.listen(stage, node, place, producer),
-            finished=self._board.finished,
+            progress=self._board.progress,
             began=began,
             host=self._host,
             options=self._options,

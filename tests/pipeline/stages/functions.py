@@ -170,6 +170,10 @@ class WriteParquet:
         self.writer.write_table(table)
 
 
+def with_process_id(value: Any) -> tuple[Any, int]:
+    return value, os.getpid()
+
+
 class LateOnce:
     """Adds one. The second process that gets it begins only when the file ``all`` is there."""
 

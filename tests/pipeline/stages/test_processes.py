@@ -176,6 +176,35 @@ async def test_a_process_that_sorts_may_be_killed(stage: str, tmp_path: Path) ->
 
 
 @on_asyncio
+async def test_a_process_that_sorts_does_not_wait_for_what_is_finished_behind_an_unfinished_value() -> None:
+    """One worker dies, so that only the values of the other one are finished; then the process that sorts dies."""
+    found: list[int] = []
+    gates = anyio.Event(), anyio.Event()  # for the first batch; for the others
+    batches: list[Any] = []
+
+    async def sink(batch: list[Any]) -> None:
+        batches.append(batch)
+        await gates[len(batches) > 1].wait()
+        found.extend(number for (number, _), _ in batch)
+
+    pipeline = Pipeline(range(f.COUNT), name="source").map(f.with_process_id, workers=2, process=True, name="work")
+    pipeline = pipeline.map(f.with_process_id, process=True, name="sorts").batch(7)
+    with anyio.fail_after(60):
+        async with pipeline.sink(sink).start() as run:
+            most = 2 * (32 + 7)  # under way, and one that waits
+            await until(lambda: run.totals().stages["source"].taken == most + 1 and bool(batches))
+            (_, worker), sorts = batches[0][0]
+            os.kill(worker, signal.SIGKILL)
+            await until(lambda: run.totals().stages["work"].restarts == 1)
+            gates[0].set()
+            await until(lambda: run.totals().stages["source"].taken > most + 1)  # some values are finished
+            os.kill(sorts, signal.SIGKILL)
+            await until(lambda: run.totals().stages["sorts"].restarts == 1)
+            gates[1].set()
+    assert set(found) == set(range(f.COUNT))
+
+
+@on_asyncio
 @pytest.mark.long
 async def test_a_process_before_an_ordered_stage_may_be_killed(tmp_path: Path) -> None:
     """The order of values that it did not have in its hands holds, although their numbers begin again."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from contextlib import AsyncExitStack
-from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from ...objects import PickleObjects
@@ -18,7 +17,7 @@ if TYPE_CHECKING:
     from ..joints import Inlet, Outlet
     from ..plan import WorkOrder
     from ..totals import StageTotals
-    from .board import Places
+    from .board import Places, Progress
 
 __all__ = ["at_work"]
 
@@ -35,7 +34,7 @@ async def at_work(
     joints: Mapping[str, Outlet],
     places: Places,
     listening: Callable[[str, str, bytes], object],
-    finished: dict[str, int],
+    progress: dict[str, Callable[[], Progress]],
     began: Callable[[StageWork], object],
     host: str,
     options: dict[str, Any],
@@ -45,8 +44,8 @@ async def at_work(
 
     ``inlet`` and ``joints``: queues of this process, for the input and for the stages by their names. The input comes
     from ``places`` otherwise; for other stages this listens, and calls ``listening(stage, place, id)``. It puts into
-    ``finished`` how many of the first values are finished that an ordered stage with several processes was given.
-    ``began`` gets the work, which `StageWork.stop` ends early. ``came_again``: see `RemoteInlet`.
+    ``progress`` a function for each ordered stage with several processes: it tells which of the given values are
+    finished. ``began`` gets the work, which `StageWork.stop` ends early. ``came_again``: see `RemoteInlet`.
     """
     async with AsyncExitStack() as stack:
         if inlet is None and order.producers:
@@ -57,14 +56,14 @@ async def at_work(
             stack.callback(places.on_end, None)
             if order.sorts:
                 inlet = sorts = SortedInlet(pull, _OBJECTS)
-                places.on_finished = sorts.finished
-                sorts.finished(places.finished)
+                places.on_progress = sorts.set_progress
+                sorts.set_progress(places.progress)
             else:
                 inlet = RemoteInlet(pull, _OBJECTS, came_again)
         outlets: dict[str, Outlet] = dict(joints)
         for name in dict.fromkeys(name for branch in order.branches for name in branch):
             if name not in outlets:
-                outlets[name] = await _listen(order, name, stack, listening, finished, host, options)
+                outlets[name] = await _listen(order, name, stack, listening, progress, host, options)
         branches: Sequence[Sequence[Outlet]] = [[outlets[name] for name in branch] for branch in order.branches]
         work = StageWork(order.stage, order.name, inlet, branches, totals, order.tasks)
         began(work)
@@ -76,7 +75,7 @@ async def _listen(
     name: str,
     stack: AsyncExitStack,
     listening: Callable[[str, str, bytes], object],
-    finished: dict[str, int],
+    progress: dict[str, Callable[[], Progress]],
     host: str,
     options: dict[str, Any],
 ) -> RemoteOutlet:
@@ -84,11 +83,10 @@ async def _listen(
     fed = name in order.limits
     if fed:
         limits["max_unacknowledged"] = order.limits[name]
-    note = partial(finished.__setitem__, name) if fed else None
     consumers = order.shares.get(name, 1)
-    outlet = RemoteOutlet(
-        _OBJECTS, ordered=order.numbers, consumers=consumers, finished=note, restarts=order.restarts if fed else 0
-    )
+    outlet = RemoteOutlet(_OBJECTS, ordered=order.numbers, consumers=consumers, restarts=order.restarts if fed else 0)
+    if fed:
+        progress[name] = outlet.progress
     outlet.push = await stack.enter_async_context(
         Push(listen=(host, 0), acknowledged=outlet.acked, **limits, **options)
     )

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, NamedTuple, Self
 
 import anyio
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
-__all__ = ["Board", "Places"]
+__all__ = ["Board", "Places", "Progress"]
+
+
+class Progress(NamedTuple):
+    """Which values of an ordered stage are finished: those with numbers below ``given``, without the ``unfinished``."""
+
+    given: int = 0
+    unfinished: tuple[int, ...] = ()  # ascending
 
 
 class Places:
@@ -18,14 +25,14 @@ class Places:
     ``ended``: the producers that have finished, as the ids of their `Push`. ``on_end`` is called with each, also with
     those that had finished before: they cannot tell a worker that comes later.
 
-    ``finished``: how many of the first values of the ordered stage before this one are finished, as far as it is known.
-    A worker that takes the place of another one sorts from there; see `SortedInlet`. ``on_finished`` is called with it.
+    ``progress``: of the ordered stage before this one, as far as it is known. A worker that takes the place of another
+    one does not wait for what is finished; see `SortedInlet`. ``on_progress`` is called with it.
     """
 
     def __init__(self) -> None:
         self.ended: list[bytes] = []
-        self.finished = 0
-        self.on_finished: Callable[[int], object] | None = None
+        self.progress = Progress()
+        self.on_progress: Callable[[Progress], object] | None = None
         self._on_end: Callable[[bytes], object] | None = None
         self._places: list[str] = []
         self._version = 1
@@ -42,10 +49,10 @@ class Places:
             for each in ended[len(before) :]:
                 self._on_end(each)
 
-    def put_finished(self, finished: int) -> None:
-        self.finished = finished
-        if self.on_finished is not None:
-            self.on_finished(finished)
+    def put_progress(self, progress: Progress) -> None:
+        self.progress = progress
+        if self.on_progress is not None:
+            self.on_progress(progress)
 
     def on_end(self, call: Callable[[bytes], object] | None) -> None:
         """Call this with each producer that has finished, now and later; None: no more calls."""
@@ -86,8 +93,8 @@ class Board:
         self._listening: dict[str, dict[object, tuple[str, bytes]]] = {}
         self._ended: dict[str, list[bytes]] = {}
         self._readers: dict[str, list[Places]] = {}
-        self.finished: dict[str, int] = {}
-        """By the ordered stage with several processes: how many of its first values are finished."""
+        self.progress: dict[str, Callable[[], Progress]] = {}
+        """By the ordered stage with several processes: a function that tells what is finished."""
 
     def listen(self, stage: str, worker: object, place: str, producer: bytes) -> None:
         """A worker listens for a stage, with the `Push` that has the id ``producer``."""

@@ -6,12 +6,14 @@ import logging
 import pickle
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import anyio
 
 from ..graph import Kind
 from ..totals import StageError, StageTotals
+from .board import Progress
 
 if TYPE_CHECKING:
     from ..plan import Node, WorkOrder
@@ -19,7 +21,7 @@ if TYPE_CHECKING:
 
 __all__ = ["KeptWorker", "Launch", "Launched"]
 
-_TELL_FINISHED: Final = 0.25
+_TELL_PROGRESS: Final = 0.25
 """Seconds between two looks at what is finished, for a process that has taken the place of another one."""
 
 _log = logging.getLogger("aiofabric.pipeline")
@@ -109,7 +111,7 @@ class KeptWorker:
                 tasks.start_soon(self._tell_places, launched)
                 tasks.start_soon(self._tell_stop, launched)
                 if self._before.restarts and self._node.sorts_from is not None:
-                    tasks.start_soon(self._tell_finished, launched, self._node.sorts_from.name)
+                    tasks.start_soon(self._tell_progress, launched, self._node.sorts_from.name)
                 done = await self._listen(launched)
                 tasks.cancel_scope.cancel()
             return None if done else await launched.how_it_ended()
@@ -122,14 +124,15 @@ class KeptWorker:
         async for places in self._places:  # the latest ones: a worker that is busy misses those between
             await launched.tell("places", places, self._places.ended)
 
-    async def _tell_finished(self, launched: Launched, stage: str) -> None:
+    async def _tell_progress(self, launched: Launched, stage: str) -> None:
         """The acknowledgements of the process that has died may still be on their way."""
-        told = 0
+        told = None
         while True:
-            if (finished := self._board.finished.get(stage, 0)) > told:
-                await launched.tell("finished", finished)
-                told = finished
-            await anyio.sleep(_TELL_FINISHED)
+            progress = self._board.progress.get(stage, Progress)()
+            if progress != told:
+                await launched.tell("progress", progress)
+                told = progress
+            await anyio.sleep(_TELL_PROGRESS)
 
     async def _tell_stop(self, launched: Launched) -> None:
         await self._stopped.wait()
@@ -149,8 +152,9 @@ class KeptWorker:
                 text, cause, traceback = rest
                 raise StageError(self._node.name, text, traceback) from cause
             else:
-                self._now = rest[0]
-                self._board.finished.update(rest[1])
+                self._now, progress = rest
+                for stage, each in progress.items():
+                    self._board.progress[stage] = partial(Progress, *each)
                 if word == "done":
                     return True
         return False

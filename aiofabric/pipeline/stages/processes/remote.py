@@ -5,8 +5,9 @@ finished goes to another worker of the stage, or to the one that takes its place
 
 Order: the workers of an ordered stage say which value each result was made of (by the number that the one producer gave
 that value), and whether it is the last result. The next stage takes them in the order of these numbers. If its process
-dies, the one that takes its place does not get what was acknowledged. So the producer says from which number on values
-are unfinished, and the run tells that.
+dies, the one that takes its place does not get what was acknowledged. So the producer says which values are unfinished,
+and the run tells that. The finished ones are not all before the others: when a worker has died, too, what it had is
+unfinished, and the values between that went to other workers may be finished.
 
 If the producer's process dies, the one that takes its place counts from 0 again, so its numbers are in a higher range.
 When the first of them comes, the values that are still held back for a lower one leave: the dead process had not
@@ -24,6 +25,7 @@ import anyio
 from anyio import EndOfStream
 
 from ..entry import Entry
+from .board import Progress
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -55,7 +57,6 @@ class RemoteOutlet:
         *,
         ordered: bool,
         consumers: int,
-        finished: Callable[[int], object] | None,
         restarts: int,
     ) -> None:
         self._objects = objects
@@ -63,7 +64,6 @@ class RemoteOutlet:
         self._first_number = restarts << _RANGE
         self._ordered = ordered
         self._consumers = consumers
-        self._finished = finished
         self._entries: dict[int, Entry] = {}  # by the numbers of items, in their order
         self._given = 0
 
@@ -100,8 +100,11 @@ class RemoteOutlet:
 
     def acked(self, number: int) -> None:
         self._entries.pop(number).release()
-        if self._finished is not None:
-            self._finished(self._first_number + next(iter(self._entries), self._given))
+
+    def progress(self) -> Progress:
+        """Which values are finished."""
+        first = self._first_number
+        return Progress(first + self._given, tuple([first + number for number in self._entries]))
 
     async def flush(self) -> None:
         self.push.announce_end()
@@ -148,14 +151,16 @@ class SortedInlet:
         self._next = 0
         self._made: dict[int, list[Entry]] = {}  # by the number of what they were made of
         self._complete: set[int] = set()
+        self._given = 0  # numbers below this are finished, without the unfinished ones
+        self._unfinished: frozenset[int] = frozenset()
         self._ready: deque[Entry] = deque()
         self._ended = self._flushed = False
         self._pulling: anyio.CancelScope | None = None
 
-    def finished(self, first: int) -> None:
-        """The ``first`` values are finished: those that another process has taken do not come again."""
-        if first > self._next:
-            self._begin_at(first)
+    def set_progress(self, progress: Progress) -> None:
+        """Values that are finished were taken by another process, and do not come again."""
+        self._given, self._unfinished = progress.given, frozenset(progress.unfinished)
+        self._begin_at(max(self._next, min(progress.unfinished, default=progress.given)))
         if self._ready and self._pulling is not None:
             self._pulling.cancel()
 
@@ -200,9 +205,9 @@ class SortedInlet:
         return self._ready.popleft()
 
     def _sort(self) -> None:
-        while self._next in self._complete:
+        while self._next in self._complete or (self._next < self._given and self._next not in self._unfinished):
             self._complete.discard(self._next)
-            self._ready.extend(self._made.pop(self._next))
+            self._ready.extend(self._made.pop(self._next, ()))
             self._next += 1
 
 

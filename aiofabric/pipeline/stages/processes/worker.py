@@ -1,8 +1,9 @@
 """A worker process of a run. It does one stage's work, and talks with the process that started it over a pipe.
 
-The run says ("places", places, ended), ("finished", number) and ("stop",). The worker says ("listening", stage, place,
-id), ("totals", StageTotals, finished), ("again", text) of a value that another process had before, and at the end
-("done", StageTotals, finished) or ("failed", text, error, traceback). It ends when the pipe does.
+The run says ("places", places, ended), ("progress", Progress) and ("stop",). The worker says ("listening", stage,
+place, id), ("totals", StageTotals, progress), ("again", text) of a value that another process had before, and at the
+end ("done", StageTotals, progress) or ("failed", text, error, traceback). ``progress`` has a `Progress` for each
+ordered stage that it gives values to. The worker ends when the pipe does.
 """
 
 from __future__ import annotations
@@ -20,10 +21,12 @@ from .at_work import at_work
 from .board import Places
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from multiprocessing.connection import Connection
 
     from ..plan import WorkOrder
     from ..work import StageWork
+    from .board import Progress
 
 __all__ = ["work", "worker"]
 
@@ -51,12 +54,12 @@ class _Worker:
         self._options = options
         self._places = Places()
         self._totals = StageTotals()
-        self._finished: dict[str, int] = {}
+        self._progress: dict[str, Callable[[], Progress]] = {}
         self._work: StageWork | None = None
         self._stopped = False
 
     async def run(self) -> None:
-        self._tell("totals", self._totals, self._finished)  # it has begun
+        self._tell_totals("totals")  # it has begun
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self._listen, tasks.cancel_scope)
             tasks.start_soon(self._report)
@@ -68,7 +71,7 @@ class _Worker:
                     joints={},
                     places=self._places,
                     listening=lambda *found: self._tell("listening", *found),
-                    finished=self._finished,
+                    progress=self._progress,
                     began=self._began,
                     host=self._host,
                     options=self._options,
@@ -79,7 +82,7 @@ class _Worker:
             except Exception as error:
                 self._tell_failure(f"{type(error).__name__}: {error}", error)
             else:
-                self._tell("done", self._totals, self._finished)
+                self._tell_totals("done")
             tasks.cancel_scope.cancel()
 
     def _began(self, work: StageWork) -> None:
@@ -91,6 +94,9 @@ class _Worker:
         with suppress(OSError):  # the run was killed, which `_listen` notices
             self._pipe.send(words)
 
+    def _tell_totals(self, word: str) -> None:
+        self._tell(word, self._totals, {stage: progress() for stage, progress in self._progress.items()})
+
     def _tell_failure(self, text: str, error: BaseException | None) -> None:
         traceback = traceback_of(error)
         self._tell("failed", text, _portable(error, traceback), traceback)
@@ -98,7 +104,7 @@ class _Worker:
     async def _report(self) -> None:
         while True:
             await anyio.sleep(_TELL)
-            self._tell("totals", self._totals, self._finished)
+            self._tell_totals("totals")
 
     async def _listen(self, scope: anyio.CancelScope) -> None:
         while True:
@@ -110,8 +116,8 @@ class _Worker:
                 return
             if word == "places":
                 self._places.put(*rest)
-            elif word == "finished":
-                self._places.put_finished(*rest)
+            elif word == "progress":
+                self._places.put_progress(*rest)
             else:
                 self._stopped = True
                 if self._work is not None:
