@@ -266,6 +266,21 @@ def test_a_program_that_starts_the_pipeline_when_it_is_imported_is_told(tmp_path
     assert 'if __name__ == "__main__":' in last
 
 
+async def test_a_worker_that_is_killed_while_it_starts_again_is_started_again(tmp_path: Path) -> None:
+    found: list[int] = []
+    work = f.DieOnceAndAtTheNextStart(tmp_path, 50)
+    totals = await Pipeline(f.numbers).map(work, process=True, name="work").sink(found.append).run(restarts=2)
+    assert totals.stages["work"].restarts == 2
+    assert set(found) == set(range(f.COUNT))
+
+
+@on_asyncio
+async def test_a_worker_that_is_killed_whenever_it_starts_again_ends_the_run(tmp_path: Path) -> None:
+    work = f.DieOnceAndAtTheNextStart(tmp_path, 50)
+    with pytest.raises(StageError, match=r"\(signal SIGKILL\) too often$"):
+        await Pipeline(f.numbers).map(work, process=True).run(restarts=1)
+
+
 @pytest.mark.long
 async def test_a_worker_that_always_dies_ends_the_run(tmp_path: Path) -> None:
     work = f.AlwaysDie(tmp_path, 3)

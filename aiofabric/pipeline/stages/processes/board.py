@@ -93,6 +93,8 @@ class Board:
         self._listening: dict[str, dict[object, tuple[str, bytes]]] = {}
         self._ended: dict[str, list[bytes]] = {}
         self._readers: dict[str, list[Places]] = {}
+        self.began: set[str] = set()
+        """The stages of which a worker has said anything."""
         self.progress: dict[str, Callable[[], Progress]] = {}
         """By the ordered stage with several processes: a function that tells what is finished."""
 

@@ -50,7 +50,6 @@ class KeptWorker:
         self._restarts_left = restarts
         self._places = board.places(node.name)
         self._stopped = anyio.Event()
-        self._began = False  # whether the worker has said anything
         self._came_again = ""  # the value that it is at, if another process had it before
         self._before = StageTotals()  # of workers that have died
         self._now = StageTotals()
@@ -70,12 +69,11 @@ class KeptWorker:
         """Until the work is done. Raises `StageError`."""
         name = self._node.name
         while True:
-            self._began = False
             self._came_again = ""
             how = await self._run_once()
             if how is None:
                 return
-            if not self._began:
+            if name not in self._board.began:
                 raise StageError(
                     name,
                     f"its process has ended ({how}) before it began. It imports the program's main module: does that "
@@ -141,7 +139,7 @@ class KeptWorker:
     async def _listen(self, launched: Launched) -> bool:
         """Whether the work is done; False if the worker has died."""
         while (words := await launched.next_words()) is not None:
-            self._began = True
+            self._board.began.add(self._node.name)
             word, *rest = words
             if word == "listening":
                 stage, place, producer = rest
