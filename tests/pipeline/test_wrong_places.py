@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import anyio
 import pytest
 
+from aiofabric import listen
 from aiofabric.pipeline import Publish, Pull, Push
 from aiofabric.streams import listen_stream
 from tests.fixtures.providers import HOST
@@ -17,6 +18,8 @@ from tests.fixtures.waiting import until
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from aiofabric import Listener
 
 pytestmark = pytest.mark.anyio
 
@@ -54,6 +57,40 @@ async def test_a_place_where_no_pipeline_listens_is_named_once(provider: str, ca
         error = await tried_again(caplog.records)
         tasks.cancel_scope.cancel()
     assert "refuses the connection" in error
+
+
+async def test_a_place_that_leaves_while_a_connection_waits_is_no_error_at_once(
+    provider: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its listener refuses the requests that wait when it closes, and has no reason to give."""
+    async with listen(HOST, 0, provider=provider) as other, anyio.create_task_group() as tasks:
+        tasks.start_soon(_push_without_end, (HOST, other.address.port or 0), provider)
+        request = await anext(aiter(other))
+        request.reject()
+        await other.aclose()
+        await until(lambda: len(texts(caplog.records, logging.INFO)) >= 2)
+        tasks.cancel_scope.cancel()
+    assert texts(caplog.records, logging.ERROR) == []
+
+
+async def test_a_place_that_refuses_again_without_a_reason_is_named_once(
+    provider: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with listen(HOST, 0, provider=provider) as other, anyio.create_task_group() as tasks:
+        tasks.start_soon(_push_without_end, (HOST, other.address.port or 0), provider)
+        tasks.start_soon(_refuse_all, other)
+        assert "refuses the connection: it gave no reason" in await tried_again(caplog.records)
+        tasks.cancel_scope.cancel()
+
+
+async def _push_without_end(place: tuple[str, int], provider: str) -> None:
+    async with Push(place, provider=provider):
+        await anyio.sleep_forever()
+
+
+async def _refuse_all(listener: Listener) -> None:
+    async for request in listener:
+        request.reject()
 
 
 async def test_a_place_where_nobody_answers_is_named_once_after_ten_seconds(

@@ -161,7 +161,10 @@ class Connector:
                 except NoProviderError:
                     raise  # waiting does not help
                 except FabricConnectionRejectedError as error:
-                    failures.refused(error.param.decode(errors="replace") or "it gave no reason")
+                    if error.param:
+                        failures.refused(error.param.decode(errors="replace"))
+                    else:
+                        failures.refused_without_reason(error)
                 except OSError as error:
                     failures.failed(error)
                 except HelloError as error:
@@ -190,11 +193,20 @@ class _Failures:
     def __init__(self, target: Target) -> None:
         self._name = ":".join(str(part) for part in target if part is not None)
         self._since: float | None = None  # when the first attempt failed
+        self._refused = False  # without a reason
         self._level = logging.ERROR
 
     def refused(self, reason: object) -> None:
         """Something listens there that is not the other end."""
         self._say("%s refuses the connection: %s. It is tried again", reason)
+
+    def refused_without_reason(self, error: FabricConnectionRejectedError) -> None:
+        """A listener that closes does so once with the requests that wait: its end of a pipeline leaves."""
+        if self._refused:
+            self.refused("it gave no reason")
+        else:
+            self._refused = True
+            self.failed(error)
 
     def failed(self, error: OSError) -> None:
         now = anyio.current_time()
