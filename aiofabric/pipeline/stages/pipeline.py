@@ -189,7 +189,7 @@ class Pipeline:
         Cancelling ends all stages and processes at once. Values that are on their way are lost.
 
         Raises:
-            StageError: a stage has failed. Its cause is the function's exception.
+            StageError: a stage has failed. Its cause is the function's exception, if pickle can copy that.
         """
         async with self._started("run", options) as run:
             pass

@@ -39,7 +39,9 @@ class Totals:
 
 
 class StageError(Exception):
-    """A stage has failed, which ends the pipeline. ``stage``: its name. The function's own error is the cause."""
+    """A stage has failed, which ends the pipeline. ``stage``: its name. The function's own error is the cause; of a
+    function in another process that is a copy, or None if pickle cannot copy it.
+    """
 
     def __init__(self, stage: str, text: str, traceback: str = "") -> None:
         super().__init__(stage, text, traceback)

@@ -170,6 +170,15 @@ class WriteParquet:
         self.writer.write_table(table)
 
 
+class WithoutCopy(Exception):
+    def __reduce__(self) -> Any:
+        raise TypeError("cannot pickle this")
+
+
+def fail_without_copy(number: int) -> int:
+    raise WithoutCopy("no copy")
+
+
 def with_process_id(value: Any) -> tuple[Any, int]:
     return value, os.getpid()
 

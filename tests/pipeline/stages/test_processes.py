@@ -247,6 +247,13 @@ async def test_the_traceback_of_a_process_is_a_note() -> None:
     assert "in fail_at_seven" in "".join(caught.value.__cause__.__notes__)
 
 
+async def test_an_exception_that_pickle_cannot_copy_is_text() -> None:
+    with pytest.raises(StageError, match="WithoutCopy: no copy; the value was 0") as caught:
+        await Pipeline(range(8)).map(f.fail_without_copy, process=True).run()
+    assert caught.value.__cause__ is None
+    assert "in fail_without_copy" in caught.value.traceback
+
+
 NO_GUARD = """
 import anyio
 from aiofabric.pipeline import Pipeline
