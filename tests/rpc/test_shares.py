@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import os
 import struct
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from time import monotonic
+from typing import Any
 
 import anyio
 import pytest
 
 import aiofabric
 from aiofabric import rpc
-from aiofabric.rpc.protocol.frames import NO_TIMEOUT, Flag, Kind, frame
+from aiofabric.rpc.protocol.frames import HEADER, NO_TIMEOUT, Flag, Kind, frame
+from aiofabric.rpc.protocol.status import GoAwayReason
 from tests.fixtures.children import Child, Parent
 from tests.fixtures.providers import CONNECTED, HOST, OWN_HOST, over
 from tests.fixtures.waiting import until
@@ -208,3 +210,122 @@ async def test_small_answers_that_a_client_does_not_read_count_against_the_memor
     grown, held = await server.aresult()
     assert grown < 48 << 20  # 14 MiB; 320 MiB when such answers did not count
     assert held == 0
+
+
+async def test_a_client_whose_calls_end_for_their_memory_keeps_its_connection(provider: str) -> None:
+    """Two clients hold more than twice the memory. When a third one begins a call, most of their calls end."""
+    limits = rpc.Limits(memory=1 << 20)
+    own = rpc.Limits(window=65536)
+
+    async def answers(request: bytes, context: rpc.ServerContext) -> AsyncIterator[bytes]:
+        for _ in range(4):
+            yield bytes(30_000)
+
+    handlers = {**HANDLERS, "/test/answers": rpc.unary_stream(answers)}
+    texts: list[str] = []
+
+    async def read(call: rpc.Call) -> None:
+        try:
+            async for _ in call:
+                pass
+        except rpc.RpcError as error:
+            texts.append(str(error))
+
+    async with rpc.Server(handlers, limits=limits) as server, AsyncExitStack() as stack:
+        port = (await server.listen(OWN_HOST, 0, provider=provider)).address.port or 0
+        light, *heavy = [
+            await stack.enter_async_context(channel_to(port, limits=own, provider=provider)) for _ in range(3)
+        ]
+        for channel in (light, *heavy):
+            await channel.unary("/test/echo", b"")
+        calls = [channel.call("/test/answers") for channel in heavy for _ in range(40)]
+        for call in calls:
+            await call.send(b"")
+            call.half_close()
+        await until(lambda: server.core.budget.used > 2 * limits.memory)
+        connections = set(server.core.transports)
+        with anyio.fail_after(10):
+            assert await light.unary("/test/echo", b"x") == b"x"
+            async with anyio.create_task_group() as group:
+                for call in calls:
+                    group.start_soon(read, call)
+            for channel in heavy:
+                assert await channel.unary("/test/echo", b"x") == b"x"
+        assert texts
+        assert [text for text in texts if "RESOURCE_EXHAUSTED: The server is out of memory" not in text] == []
+        assert set(server.core.transports) == connections
+
+
+@asynccontextmanager
+async def unread_answers(provider: str) -> AsyncIterator[tuple[rpc.Server, rpc.Channel, Any]]:
+    """A server whose memory is used up by the answers that a client leaves unread, another client, and that client."""
+
+    async def answer(request: bytes, context: rpc.ServerContext) -> bytes:
+        return bytes(16_000)
+
+    request = struct.pack("<QH", NO_TIMEOUT, 12) + b"/test/answer"
+    handlers = {**HANDLERS, "/test/answer": rpc.unary_unary(answer)}
+    async with rpc.Server(handlers, limits=rpc.Limits(memory=1 << 20)) as server:
+        address = (await server.listen(OWN_HOST, 0, provider=provider)).address
+        async with (
+            channel_to(address.port or 0, provider=provider) as channel,
+            await aiofabric.connect(address, provider=provider, recv_size=65600) as hostile,
+        ):
+            await channel.unary("/test/echo", b"")
+            await hostile.send(PREFACE)
+            flags = Flag.MESSAGE | Flag.END
+            # In one message, before the first answer: what the kernel takes of them (10 MB) leaves enough.
+            starts = [frame(Kind.START, id, request, field=0xFFFF, flags=flags) for id in range(1, 1001)]
+            await hostile.send(b"".join(starts))
+            await until(lambda: server.core.budget.exhausted and not server.core.tasks)
+            with pytest.raises(rpc.RpcError, match="RESOURCE_EXHAUSTED: The server is out of memory for calls"):
+                await channel.unary("/test/echo", b"x")
+            yield server, channel, hostile
+
+
+def frames(message: bytes) -> Iterator[tuple[int, int, bytes]]:
+    """Kind, field and payload of each frame of a fabric message."""
+    while message:
+        kind, _, field, length, _ = HEADER.unpack_from(message)
+        yield kind, field, message[HEADER.size : HEADER.size + length]
+        message = message[HEADER.size + length :]
+
+
+async def test_answers_that_a_client_begins_to_read_leave_and_its_connection_goes_on(provider: str) -> None:
+    async with unread_answers(provider) as (server, channel, client):
+        statuses = 0
+        with anyio.fail_after(30):
+            while statuses < 1000:
+                statuses += sum(kind == Kind.STATUS for kind, _, _ in frames(await client.recv()))
+            await until(lambda: not server.core.memory_reclaim._leaving)
+            assert await channel.unary("/test/echo", b"x") == b"x"
+            await client.send(start(1001, b"/test/none"))
+            ((kind, field, _),) = frames(await client.recv())
+            assert (kind, field) == (Kind.STATUS, rpc.StatusCode.UNIMPLEMENTED)
+
+
+async def test_a_client_that_reads_no_answers_is_told_why_its_connection_ends(
+    provider: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("aiofabric.rpc.runtime.transport.LINGER", 30.0)
+    async with unread_answers(provider) as (server, channel, client):
+        with anyio.fail_after(30):
+            await until(lambda: any(transport.connection.failed for transport in server.core.transports))
+            ends: list[tuple[int, bytes]] = []
+            while not ends:
+                ends += [(field, text) for kind, field, text in frames(await client.recv()) if kind == Kind.GOAWAY]
+        ((reason, text),) = ends
+        assert reason == GoAwayReason.LIMIT
+        assert b"The client does not read" in text
+        await until(lambda: not server.core.budget.exhausted)
+        assert await channel.unary("/test/echo", b"x") == b"x"
+    (warning,) = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert "The server has ended the connection with the client" in warning
+    assert text.decode() in warning
+
+
+async def test_a_client_that_goes_on_to_read_nothing_loses_its_connection(provider: str) -> None:
+    async with unread_answers(provider) as (server, channel, _):
+        with anyio.fail_after(30):
+            await until(lambda: len(server.core.transports) == 1)
+            assert await channel.unary("/test/echo", b"x") == b"x"

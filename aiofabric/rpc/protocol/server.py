@@ -44,6 +44,8 @@ class ServerConnection(Connection):
         self.admits = admits
         # memory in use when a call was refused; while it is unchanged, `reclaim` would not find memory
         self._full_at = -1
+        self._count_until = 0  # bytes sent when all has left that was unread at the first of the unread resets
+        self._unread_resets = 0
         self.method_names = self.received_names.names[METHODS]
         self._handlers_after_preface[Kind.START] = self._start_arrived
         self._handlers_after_preface[Kind.END] = self._end_arrived
@@ -78,8 +80,19 @@ class ServerConnection(Connection):
 
     def count_reset(self, what: str) -> None:
         super().count_reset(what)
-        if self.unsent > 2 * self.budget.share:
-            raise ProtocolError(f"The client does not read {self.unsent} bytes of answers", GoAwayReason.LIMIT)
+        if self.unsent <= 2 * self.budget.share:
+            return
+        # Answers to these frames are small, but nothing else bounds them if they are not read. A client that reads
+        # them has at most `max_calls` calls whose refusals it has not seen.
+        if self.sent >= self._count_until:
+            self._count_until = self.sent + self.unsent
+            self._unread_resets = 0
+        self._unread_resets += 1
+        if self._unread_resets > 2 * max(self.limits.max_calls, MINIMUM.max_calls):
+            raise ProtocolError(
+                f"The client does not read {self.unsent} bytes of answers, and goes on to send {what}",
+                GoAwayReason.LIMIT,
+            )
 
     def take_output(self, now: float) -> list[bytes | bytearray]:
         """All queued frames."""

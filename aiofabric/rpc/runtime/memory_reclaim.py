@@ -3,7 +3,9 @@
 Three things are done, and only while memory is short:
 
 * If a new call arrives and the memory is used up, the server ends the calls that hold most memory, on connections that
-  hold more than their share. If no connection holds more than its share, the server refuses the new call.
+  hold more than their share. If no connection holds more than its share, the server refuses the new call. The
+  client still reads what those calls had sent, and its connection goes on. It ends only if the client leaves more than
+  the share unread, and takes little of that in `UNREAD_TIME`.
 * Announced messages wait for memory: every `TIMEOUT` seconds, the calls end whose reserved messages have not received
   `LEAST_PROGRESS` bytes meanwhile. So a client that announces messages and sends nothing holds the memory for at most
   twice that time.
@@ -15,7 +17,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from ..protocol.status import StatusCode
+from ..protocol.status import GoAwayReason, ProtocolError, StatusCode
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
@@ -35,6 +37,9 @@ LEAST_PROGRESS: Final = 65536
 UNREAD_CHECKS: Final = 3
 """Checks in a row in which a client has read nearly nothing, after which its calls end."""
 
+UNREAD_TIME: Final = 0.5
+"""Seconds in which a client must take a 16th of what its ended calls have sent, while the memory is used up."""
+
 
 class MemoryReclaim:
     """Ends calls of a server that keep the memory of ``budget`` from others. ``transports`` are its connections."""
@@ -47,6 +52,7 @@ class MemoryReclaim:
         self._cancel: Callable[[], None] | None = None
         self._seen: dict[Any, tuple[Any, int]] = {}
         self._taken: dict[RpcTransport, tuple[int, int]] = {}  # bytes sent, and checks with little progress
+        self._leaving: dict[RpcTransport, int] = {}  # bytes sent when the client got `UNREAD_TIME`
         budget.reclaim = self.reclaim
         budget.waits = self.watch
 
@@ -54,15 +60,42 @@ class MemoryReclaim:
         """End calls until the memory suffices, or no connection holds more than its share."""
         budget = self._budget
         used = {transport: transport.connection.share_used for transport in self._transports}
-        while budget.exhausted and used:
+        leaving = sum(transport.connection.unsent for transport in self._leaving)
+        while budget.used - leaving > budget.limit and used:
             transport = max(used, key=used.__getitem__)
             if used.pop(transport) <= budget.share:
                 return
             for call in sorted(transport.connection.calls.values(), key=lambda call: -call.share_used):
                 call.cut(StatusCode.RESOURCE_EXHAUSTED, "The server is out of memory, and this client holds most of it")
-                if not budget.exhausted:
+                if budget.used - leaving <= budget.limit:
                     return
-            transport.abort()  # its client reads nothing: what ended calls have sent holds the memory
+            if transport not in self._leaving and transport.connection.unsent > budget.share:
+                leaving += transport.connection.unsent
+                self._watch_leaving(transport)
+
+    def _watch_leaving(self, transport: RpcTransport) -> None:
+        self._leaving[transport] = transport.connection.sent
+        self._driver.call_later(UNREAD_TIME, lambda: self._look_at_leaving(transport))
+
+    def _look_at_leaving(self, transport: RpcTransport) -> None:
+        """The connection begins no calls while its client leaves so much unread: it ends if that takes too long."""
+        sent = self._leaving.pop(transport)
+        connection, budget = transport.connection, self._budget
+        if transport.ended or not budget.exhausted or connection.unsent <= budget.share:
+            return
+        if connection.sent - sent < connection.unsent // 16:
+            self._end_connection(transport)
+        else:
+            self._watch_leaving(transport)
+
+    def _end_connection(self, transport: RpcTransport) -> None:
+        connection = transport.connection
+        if connection.failed is None:
+            text = (
+                f"The client does not read {connection.unsent} bytes of answers, and the server is out of memory: "
+                "read them sooner, or raise the server's Limits.memory"
+            )
+            connection.fail(ProtocolError(text, GoAwayReason.LIMIT))
 
     def watch(self) -> None:
         """Called when a message begins to wait for memory: check regularly whether those that have it make progress."""
@@ -125,7 +158,7 @@ class MemoryReclaim:
             if not self._waiting:
                 return
         if transport.connection.unsent > self._budget.share:
-            transport.abort()
+            self._end_connection(transport)
 
     def close(self) -> None:
         """Watch no more."""

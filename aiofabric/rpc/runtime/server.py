@@ -14,7 +14,7 @@ from ...cq.reactor import Reactor
 from ...transport.connect import listen
 from ..protocol.flow import Budget
 from ..protocol.server import ServerConnection
-from ..protocol.status import StatusCode
+from ..protocol.status import GoAwayReason, StatusCode
 from .deadlines import Deadlines
 from .ended_loops import watch
 from .memory_reclaim import MemoryReclaim
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from ...cm.requests import ConnectionRequest
     from ..protocol.connection import Limits
     from ..protocol.server_call import ServerCall
+    from ..protocol.status import ProtocolError
 
 __all__ = ["ServerCore"]
 
@@ -45,10 +46,16 @@ PREFACE_TIMEOUT = 20.0
 
 
 class AcceptedConnection(ServerConnection):
-    """A connection that is closed if its client stays silent."""
+    """A connection that is closed if its client stays silent. It logs why the server ends it for its use of memory."""
 
     def preface_received(self) -> None:
         self.transport.preface_arrived()
+
+    def fail(self, error: ProtocolError) -> None:
+        super().fail(error)
+        if error.reason is GoAwayReason.LIMIT:  # the client may be a good one; other errors are the client's own
+            peer = self.transport.endpoint.peer_address
+            _log.warning("The server has ended the connection with the client %s: %s", peer, error)
 
 
 class ServerCore:

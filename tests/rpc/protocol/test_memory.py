@@ -10,6 +10,7 @@ from aiofabric.rpc.protocol.connection import Limits
 from aiofabric.rpc.protocol.flow import Budget
 from aiofabric.rpc.protocol.frames import NO_TIMEOUT, Flag, Kind, frame
 from aiofabric.rpc.protocol.server import ServerConnection
+from aiofabric.rpc.protocol.status import GoAwayReason
 from tests.rpc.protocol.network import AcceptedCall, Network
 
 MESSAGE = 700_000
@@ -26,6 +27,10 @@ def connection(budget: Budget, limits: Limits) -> ServerConnection:
     made = ServerConnection(limits, AcceptedCall, budget)
     made.receive(memoryview(Limits().preface().pack()), 0.0)
     return made
+
+
+def begin(side: ServerConnection, id: int) -> None:
+    side.receive(memoryview(frame(Kind.START, id, START, field=0xFFFF)), 0.0)
 
 
 def proceeds(side: ServerConnection) -> int:
@@ -142,3 +147,36 @@ def test_a_flood_of_refused_calls_reclaims_memory_once() -> None:
     budget.used = 0
     side.receive(memoryview(frame(Kind.START, 100, START, field=0xFFFF)), 0.0)
     assert list(side.calls) == [100]
+
+
+def with_unread_answers() -> ServerConnection:
+    """A connection of whose answers more than half of the memory is unread."""
+    limits = Limits(memory=100_000, max_calls=100)
+    side = connection(Budget(limits.memory), limits)
+    side.take_output(0.0)
+    side.handed_over(60_000)
+    return side
+
+
+def test_a_client_that_reads_is_refused_calls_and_keeps_its_connection() -> None:
+    side = with_unread_answers()
+    for id in range(1, 2001):
+        begin(side, id)
+        assert not side.calls
+        side.handed_over(sum(map(len, side.take_output(0.0))))
+        if id % 100 == 0:  # it reads all, and more answers are under way
+            side.has_left(side.unsent)
+            side.handed_over(60_000)
+    assert side.failed is None
+
+
+def test_a_client_that_reads_nothing_and_begins_calls_loses_its_connection() -> None:
+    side = with_unread_answers()
+    for id in range(1, 202):
+        assert side.failed is None
+        begin(side, id)
+    assert side.failed is not None
+    assert side.failed.reason is GoAwayReason.LIMIT
+    assert "does not read 60000 bytes of answers" in str(side.failed)
+    (goaway,) = [each for each in side.take_output(0.0) if each[0] == Kind.GOAWAY]
+    assert str(side.failed).encode() in goaway
