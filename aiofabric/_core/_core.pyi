@@ -420,6 +420,7 @@ class Transfer(Operation):
 class BudgetCore:
     used: int
     limit: int
+    running: int
 
 class CallCore:
     owner: Any
@@ -439,6 +440,7 @@ class CallCore:
     queued: int
     _owed: int
     _budget_used: int
+    held: int
     over: bool
     sent_end: bool
     received_end: bool

@@ -256,15 +256,42 @@ async def test_a_client_whose_calls_end_for_their_memory_keeps_its_connection(pr
         assert set(server.core.transports) == connections
 
 
+async def test_idle_calls_with_metadata_that_fill_the_memory_end_when_another_client_begins_one(provider: str) -> None:
+    limits = rpc.Limits(memory=2 << 20)
+    running, refused = list[rpc.Call](), list[str]()
+    async with rpc.Server(HANDLERS, limits=limits) as server:
+        port = (await server.listen(OWN_HOST, 0, provider=provider)).address.port or 0
+        async with channel_to(port, provider=provider) as heavy, channel_to(port, provider=provider) as light:
+            await light.unary("/test/echo", b"")
+            for call in [heavy.call("/test/mirror", metadata=[("key", "x" * 15_000)]) for _ in range(300)]:
+                try:
+                    await call.send(b"x")
+                    await call.recv()
+                    running.append(call)
+                except rpc.RpcError as error:
+                    refused.append(str(error))
+            assert refused
+            assert [text for text in refused if "RESOURCE_EXHAUSTED: The server is out of memory" not in text] == []
+            assert limits.memory < server.core.budget.running < limits.memory + 20_000
+            with anyio.fail_after(10):
+                assert await light.unary("/test/echo", b"x") == b"x"
+                await until(lambda: any(call.over for call in running))
+            assert len(server.core.transports) == 2
+            for call in running:
+                call.cancel()
+            await until(lambda: not server.core.budget.running)
+
+
 @asynccontextmanager
 async def unread_answers(provider: str) -> AsyncIterator[tuple[rpc.Server, rpc.Channel, Any]]:
     """A server whose memory is used up by the answers that a client leaves unread, another client, and that client."""
 
-    async def answer(request: bytes, context: rpc.ServerContext) -> bytes:
-        return bytes(16_000)
+    async def answers(request: bytes, context: rpc.ServerContext) -> AsyncIterator[bytes]:
+        for _ in range(10):
+            yield bytes(16_000)
 
-    request = struct.pack("<QH", NO_TIMEOUT, 12) + b"/test/answer"
-    handlers = {**HANDLERS, "/test/answer": rpc.unary_unary(answer)}
+    request = struct.pack("<QH", NO_TIMEOUT, 13) + b"/test/answers"
+    handlers = {**HANDLERS, "/test/answers": rpc.unary_stream(answers)}
     async with rpc.Server(handlers, limits=rpc.Limits(memory=1 << 20)) as server:
         address = (await server.listen(OWN_HOST, 0, provider=provider)).address
         async with (
@@ -274,8 +301,8 @@ async def unread_answers(provider: str) -> AsyncIterator[tuple[rpc.Server, rpc.C
             await channel.unary("/test/echo", b"")
             await hostile.send(PREFACE)
             flags = Flag.MESSAGE | Flag.END
-            # In one message, before the first answer: what the kernel takes of them (10 MB) leaves enough.
-            starts = [frame(Kind.START, id, request, field=0xFFFF, flags=flags) for id in range(1, 1001)]
+            # In one message, before the first answer: the kernel takes a part of the 16 MB.
+            starts = [frame(Kind.START, id, request, field=0xFFFF, flags=flags) for id in range(1, 101)]
             await hostile.send(b"".join(starts))
             await until(lambda: server.core.budget.exhausted and not server.core.tasks)
             with pytest.raises(rpc.RpcError, match="RESOURCE_EXHAUSTED: The server is out of memory for calls"):
@@ -295,11 +322,11 @@ async def test_answers_that_a_client_begins_to_read_leave_and_its_connection_goe
     async with unread_answers(provider) as (server, channel, client):
         statuses = 0
         with anyio.fail_after(30):
-            while statuses < 1000:
+            while statuses < 100:
                 statuses += sum(kind == Kind.STATUS for kind, _, _ in frames(await client.recv()))
             await until(lambda: not server.core.memory_reclaim._leaving)
             assert await channel.unary("/test/echo", b"x") == b"x"
-            await client.send(start(1001, b"/test/none"))
+            await client.send(start(101, b"/test/none"))
             ((kind, field, _),) = frames(await client.recv())
             assert (kind, field) == (Kind.STATUS, rpc.StatusCode.UNIMPLEMENTED)
 

@@ -77,6 +77,7 @@ static PyMemberDef CallCore_members[] = {
 	COUNT("queued", queued),
 	COUNT("_owed", owed),
 	COUNT("_budget_used", budget_used),
+	COUNT("held", held),
 	FLAG("over", over),
 	FLAG("sent_end", sent_end),
 	FLAG("received_end", received_end),

@@ -204,6 +204,7 @@ static PyType_Spec ConnectionCore_spec = {
 static PyMemberDef BudgetCore_members[] = {
 	{"used", T_LONGLONG, offsetof(BudgetCore, used)},
 	{"limit", T_LONGLONG, offsetof(BudgetCore, limit)},
+	{"running", T_LONGLONG, offsetof(BudgetCore, running)},
 	{NULL},
 };
 

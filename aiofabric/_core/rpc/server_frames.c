@@ -14,7 +14,16 @@ static int has_room(const ConnectionCore *self)
 	const BudgetCore *budget = (BudgetCore *) self->budget;
 
 	return self->running < self->max_calls && is_none(self->admits) && budget &&
-	       PyObject_TypeCheck(self->budget, BudgetCore_Type) && budget->used <= budget->limit;
+	       PyObject_TypeCheck(self->budget, BudgetCore_Type) && budget->used + budget->running <= budget->limit;
+}
+
+/* Count a call against the memory of the server: `hold` in rpc/protocol/server_call.py. 0: it is over. */
+static void hold(ConnectionCore *connection, CallCore *call, long long bytes)
+{
+	if (connection->budget && PyObject_TypeCheck(connection->budget, BudgetCore_Type)) {
+		((BudgetCore *) connection->budget)->running += bytes - call->held;
+		call->held = bytes;
+	}
 }
 
 int rpc_read_start(ConnectionCore *self, int flags, int field, uint64_t id, const char *payload, Py_ssize_t length)
@@ -55,6 +64,7 @@ int rpc_read_start(ConnectionCore *self, int flags, int field, uint64_t id, cons
 	}
 	if (!rc) {
 		self->running++;
+		hold(self, call, CALL_COST);
 		rc = drop(PyObject_CallMethodObjArgs(made, name_started, message, NULL));
 	}
 	Py_XDECREF(message);
@@ -85,6 +95,7 @@ int rpc_server_conclude(ConnectionCore *self, CallCore *call, PyObject *message)
 	if (!rc && PyDict_Contains(self->calls, id) > 0)
 		rc = PyDict_DelItem(self->calls, id);
 	call->over = 1;
+	hold(self, call, 0);
 	Py_XDECREF(frame);
 	Py_XDECREF(id);
 	return rc ? -1 : 1;

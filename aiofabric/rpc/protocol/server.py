@@ -61,6 +61,11 @@ class ServerConnection(Connection):
         used: int = sum(call.share_used for call in self.calls.values())
         return used + self.unsent
 
+    @property
+    def memory(self) -> int:
+        calls: int = sum(call.held for call in self.calls.values())
+        return self.share_used + calls
+
     # A small answer ends its call before it has left, and a client that reads nothing could have any number of them. So
     # they count against the memory, and a client that leaves more than a share of it unread begins no more calls.
 
@@ -172,6 +177,7 @@ class ServerConnection(Connection):
         elif message is not None:
             call.owe(len(message) + FRAME_COST)
         self.running += 1
+        call.hold()
         call.started(message)
 
     def _refusal(self) -> str | None:
@@ -183,11 +189,11 @@ class ServerConnection(Connection):
         budget = self.budget
         if self.unsent > budget.share:
             return f"The client has not read {self.unsent} bytes of answers"
-        if budget.used > budget.limit:
-            if budget.used != self._full_at and self.share_used <= budget.share:
+        if budget.exhausted:
+            if budget.taken != self._full_at and self.memory <= budget.share:
                 budget.reclaim()
             if budget.exhausted:
-                self._full_at = budget.used
+                self._full_at = budget.taken
                 return "The server is out of memory for calls"
         return None if self.admits is None else self.admits()
 

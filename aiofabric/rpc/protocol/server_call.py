@@ -14,9 +14,10 @@ The application ends the call with `finish`, in any state.
 from __future__ import annotations
 
 import struct
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from .calls import Call
+from .flow import CALL_COST
 from .frames import HEADER, Flag, Kind, frame
 from .metadata import encode_metadata, metadata_size
 from .status import MOST_DETAILS, StatusCode
@@ -30,6 +31,9 @@ __all__ = ["ServerCall"]
 _U32 = struct.Struct("<I")
 _STATUS, _MESSAGE, _METADATA = int(Kind.STATUS), int(Flag.MESSAGE), int(Flag.METADATA)
 _DETAILS, _REFUSED = int(Flag.DETAILS), int(Flag.REFUSED)
+
+PAIR_OBJECTS: Final = 128
+"""Bytes that the objects of a pair of metadata take, besides the bytes that `metadata_size` counts."""
 
 
 class ServerCall(Call):
@@ -53,6 +57,16 @@ class ServerCall(Call):
 
         The call counts against limits until `release` is called.
         """
+
+    # -- memory
+
+    def hold(self) -> None:
+        """Count the call and its metadata against the memory of the server until the call is over."""
+        held = CALL_COST
+        if self.metadata:
+            held += metadata_size(self.metadata) + PAIR_OBJECTS * len(self.metadata)
+        self.held = held
+        self.connection.budget.running += held
 
     # -- the application's side
 
@@ -148,6 +162,8 @@ class ServerCall(Call):
             self.release_all()
             self.discard()
         self.over = True
+        self.connection.budget.running -= self.held
+        self.held = 0
 
     def too_long(self, size: int, most: int) -> None:
         self.cut(StatusCode.RESOURCE_EXHAUSTED, f"Received message larger than max ({size} vs. {most})")

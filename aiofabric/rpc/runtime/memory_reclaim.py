@@ -59,15 +59,15 @@ class MemoryReclaim:
     def reclaim(self) -> None:
         """End calls until the memory suffices, or no connection holds more than its share."""
         budget = self._budget
-        used = {transport: transport.connection.share_used for transport in self._transports}
+        used = {transport: transport.connection.memory for transport in self._transports}
         leaving = sum(transport.connection.unsent for transport in self._leaving)
-        while budget.used - leaving > budget.limit and used:
+        while budget.taken - leaving > budget.limit and used:
             transport = max(used, key=used.__getitem__)
             if used.pop(transport) <= budget.share:
                 return
-            for call in sorted(transport.connection.calls.values(), key=lambda call: -call.share_used):
+            for call in sorted(transport.connection.calls.values(), key=lambda call: -(call.share_used + call.held)):
                 call.cut(StatusCode.RESOURCE_EXHAUSTED, "The server is out of memory, and this client holds most of it")
-                if budget.used - leaving <= budget.limit:
+                if budget.taken - leaving <= budget.limit:
                     return
             if transport not in self._leaving and transport.connection.unsent > budget.share:
                 leaving += transport.connection.unsent

@@ -66,7 +66,16 @@ def state_of(call: Any) -> tuple[Any, ...]:
     status = getattr(call, "status", None)
     return (
         *(call.id, call.method, call.over, call.received_end, call.sent_end, call.unsent, call.deadline),
-        *(call.credits, call.window, call.outstanding, call.receive_window, call.queued, call._owed, call._budget_used),
+        *(
+            call.credits,
+            call.window,
+            call.outstanding,
+            call.receive_window,
+            call.queued,
+            call._owed,
+            call._budget_used,
+            call.held,
+        ),
         *(call.got, call.events, bool(call._unread), call._queue is None, call.initial_metadata),
         status and (status.code, status.details, status.metadata, status.may_have_run),
     )
@@ -115,7 +124,7 @@ def run(network: Network, steps: list[tuple[Any, ...]]) -> list[Any]:
         seen.append([state_of(call) for call in (*made, *served)])
         seen.append((network.server.highest, network.server.running, network.client.next_id))
         seen.append((sorted(network.client.calls), sorted(network.server.calls)))
-        seen.append((network.client.budget.used, network.server.budget.used))
+        seen.append((network.client.budget.used, network.server.budget.used, network.server.budget.running))
     network.settle()
     assert network.client.failed is None
     return [seen, network.recorded, [state_of(call) for call in made], network.server.failed is None]

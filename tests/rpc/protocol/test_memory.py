@@ -10,7 +10,7 @@ from aiofabric.rpc.protocol.connection import Limits
 from aiofabric.rpc.protocol.flow import Budget
 from aiofabric.rpc.protocol.frames import NO_TIMEOUT, Flag, Kind, frame
 from aiofabric.rpc.protocol.server import ServerConnection
-from aiofabric.rpc.protocol.status import GoAwayReason
+from aiofabric.rpc.protocol.status import GoAwayReason, StatusCode
 from tests.rpc.protocol.network import AcceptedCall, Network
 
 MESSAGE = 700_000
@@ -147,6 +147,47 @@ def test_a_flood_of_refused_calls_reclaims_memory_once() -> None:
     budget.used = 0
     side.receive(memoryview(frame(Kind.START, 100, START, field=0xFFFF)), 0.0)
     assert list(side.calls) == [100]
+
+
+def test_metadata_of_running_calls_counts_and_is_free_when_they_end() -> None:
+    limits = Limits(memory=200_000)
+    network = Network(server=limits)
+    network.settle()
+    calls = [network.call(metadata=(("key", "x" * 15_000),)) for _ in range(20)]
+    network.settle()
+    refused = [call for call in calls if call.over]
+    assert len(refused) == 9
+    for call in refused:
+        assert call.status is not None
+        assert (call.status.code, call.status.may_have_run) == (StatusCode.RESOURCE_EXHAUSTED, False)
+    running = [call for call in calls if not call.over]
+    running[0].cancel()
+    network.settle()
+    network.served[running[1].id].finish()
+    network.settle()
+    assert not network.call(metadata=(("key", "x" * 15_000),)).over
+    network.settle()
+    network.cut()
+    assert (network.server.budget.used, network.server.budget.running) == (0, 0)
+
+
+def test_many_short_pairs_of_metadata_count_with_their_objects() -> None:
+    network = Network(server=Limits(memory=1 << 20))
+    network.settle()
+    network.call(metadata=tuple(("k", "v") for _ in range(400)))
+    network.settle()
+    assert network.server.budget.running > 60_000
+
+
+def test_announced_messages_do_not_wait_for_running_calls() -> None:
+    """A call may wait for its message: the message must not wait for the end of the call."""
+    limits = Limits(memory=MESSAGE)
+    budget = Budget(limits.memory)
+    side = connection(budget, limits)
+    budget.running = budget.limit  # of others
+    side.receive(memoryview(announcement(1)), 0.0)
+    assert budget.exhausted
+    assert proceeds(side) == 1
 
 
 def with_unread_answers() -> ServerConnection:
