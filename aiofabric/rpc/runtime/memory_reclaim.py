@@ -52,7 +52,7 @@ class MemoryReclaim:
         self._cancel: Callable[[], None] | None = None
         self._seen: dict[Any, tuple[Any, int]] = {}
         self._taken: dict[RpcTransport, tuple[int, int]] = {}  # bytes sent, and checks with little progress
-        self._leaving: dict[RpcTransport, int] = {}  # bytes sent when the client got `UNREAD_TIME`
+        self.leaving: dict[RpcTransport, int] = {}  # bytes sent when the client got `UNREAD_TIME`
         budget.reclaim = self.reclaim
         budget.waits = self.watch
 
@@ -60,7 +60,7 @@ class MemoryReclaim:
         """End calls until the memory suffices, or no connection holds more than its share."""
         budget = self._budget
         used = {transport: transport.connection.memory for transport in self._transports}
-        leaving = sum(transport.connection.unsent for transport in self._leaving)
+        leaving = sum(transport.connection.unsent for transport in self.leaving)
         while budget.taken - leaving > budget.limit and used:
             transport = max(used, key=used.__getitem__)
             if used.pop(transport) <= budget.share:
@@ -69,17 +69,17 @@ class MemoryReclaim:
                 call.cut(StatusCode.RESOURCE_EXHAUSTED, "The server is out of memory, and this client holds most of it")
                 if budget.taken - leaving <= budget.limit:
                     return
-            if transport not in self._leaving and transport.connection.unsent > budget.share:
+            if transport not in self.leaving and transport.connection.unsent > budget.share:
                 leaving += transport.connection.unsent
                 self._watch_leaving(transport)
 
     def _watch_leaving(self, transport: RpcTransport) -> None:
-        self._leaving[transport] = transport.connection.sent
+        self.leaving[transport] = transport.connection.sent
         self._driver.call_later(UNREAD_TIME, lambda: self._look_at_leaving(transport))
 
     def _look_at_leaving(self, transport: RpcTransport) -> None:
         """The connection begins no calls while its client leaves so much unread: it ends if that takes too long."""
-        sent = self._leaving.pop(transport)
+        sent = self.leaving.pop(transport)
         connection, budget = transport.connection, self._budget
         if transport.ended or not budget.exhausted or connection.unsent <= budget.share:
             return

@@ -10,7 +10,7 @@ from aiofabric.rpc.protocol.connection import Limits
 from aiofabric.rpc.protocol.flow import Budget
 from aiofabric.rpc.protocol.frames import NO_TIMEOUT, Flag, Kind, frame
 from aiofabric.rpc.protocol.server import ServerConnection
-from aiofabric.rpc.protocol.status import GoAwayReason, StatusCode
+from aiofabric.rpc.protocol.status import GoAwayReason, ProtocolError, StatusCode
 from tests.rpc.protocol.network import AcceptedCall, Network
 
 MESSAGE = 700_000
@@ -221,3 +221,14 @@ def test_a_client_that_reads_nothing_and_begins_calls_loses_its_connection() -> 
     assert "does not read 60000 bytes of answers" in str(side.failed)
     (goaway,) = [each for each in side.take_output(0.0) if each[0] == Kind.GOAWAY]
     assert str(side.failed).encode() in goaway
+
+
+def test_the_calls_of_a_client_say_why_the_server_has_ended_their_connection() -> None:
+    network = Network()
+    call = network.call()
+    network.settle()
+    network.server.fail(ProtocolError("The client does not read its answers", GoAwayReason.LIMIT))
+    network.settle()
+    assert call.status is not None
+    assert call.status.code == StatusCode.UNAVAILABLE
+    assert "The server has ended the connection: The client does not read its answers" in call.status.details
