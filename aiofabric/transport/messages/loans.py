@@ -45,16 +45,17 @@ class Loan(LoanCore):
         try:
             self.lent.release()
         finally:
-            if self.end():
+            over = self.end()
+            if over:
                 self._inbox.handle.lent_at.pop(self._buffer, None)
-            else:
-                warnings.warn(
-                    "a slice of a recv_view is kept after its block: the pool has one buffer less until the slice "
-                    "is released. Copy the part that you need: "
-                    "bytes(view[a:b])",
-                    ResourceWarning,
-                    stacklevel=4,  # end_block, recv_view, contextlib
-                )
+        if not over:
+            warnings.warn(
+                "a slice of a recv_view is kept after its block: the pool has one buffer less until the slice "
+                "is released. Copy the part that you need: "
+                "bytes(view[a:b])",
+                ResourceWarning,
+                stacklevel=4,  # end_block, recv_view, contextlib
+            )
 
 
 def give_back_later(inbox: InboxBase, buffer: ReceivedBuffer) -> None:
