@@ -10,7 +10,7 @@ typedef struct {
 	PyObject *queue, *partial, *unread; /* see rpc/protocol/calls.py; NULL: None */
 	unsigned long long id;
 	long long credits, window, outstanding, receive_window, queued, owed, budget_used;
-	long long held;	/* of a server's budget, for the call itself and its metadata */
+	long long held;	/* of a server's budget, for the call's metadata */
 	char over, sent_end, received_end, in_rotation, unsent;
 } CallCore;
 

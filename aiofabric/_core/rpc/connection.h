@@ -20,13 +20,11 @@ typedef struct {
 	char peer_known, retired;
 } ConnectionCore;
 
-/* The memory that a server may use for messages, and for the calls that run: rpc/protocol/flow.py. */
+/* The memory that a server may use for messages, and for the metadata of calls: rpc/protocol/flow.py. */
 typedef struct {
 	PyObject_HEAD
 	long long used, limit, running;
 } BudgetCore;
-
-#define CALL_COST 4096 /* of a running call: rpc/protocol/flow.py */
 
 extern PyTypeObject *ConnectionCore_Type, *BudgetCore_Type;
 

@@ -17,13 +17,12 @@ static int has_room(const ConnectionCore *self)
 	       PyObject_TypeCheck(self->budget, BudgetCore_Type) && budget->used + budget->running <= budget->limit;
 }
 
-/* Count a call against the memory of the server: `hold` in rpc/protocol/server_call.py. 0: it is over. */
-static void hold(ConnectionCore *connection, CallCore *call, long long bytes)
+/* The call is over: its metadata does not count any more. `hold` in rpc/protocol/server_call.py counted it. */
+static void give_back_held(ConnectionCore *connection, CallCore *call)
 {
-	if (connection->budget && PyObject_TypeCheck(connection->budget, BudgetCore_Type)) {
-		((BudgetCore *) connection->budget)->running += bytes - call->held;
-		call->held = bytes;
-	}
+	if (call->held && connection->budget && PyObject_TypeCheck(connection->budget, BudgetCore_Type))
+		((BudgetCore *) connection->budget)->running -= call->held;
+	call->held = 0;
 }
 
 int rpc_read_start(ConnectionCore *self, int flags, int field, uint64_t id, const char *payload, Py_ssize_t length)
@@ -64,7 +63,6 @@ int rpc_read_start(ConnectionCore *self, int flags, int field, uint64_t id, cons
 	}
 	if (!rc) {
 		self->running++;
-		hold(self, call, CALL_COST);
 		rc = drop(PyObject_CallMethodObjArgs(made, name_started, message, NULL));
 	}
 	Py_XDECREF(message);
@@ -95,7 +93,7 @@ int rpc_server_conclude(ConnectionCore *self, CallCore *call, PyObject *message)
 	if (!rc && PyDict_Contains(self->calls, id) > 0)
 		rc = PyDict_DelItem(self->calls, id);
 	call->over = 1;
-	hold(self, call, 0);
+	give_back_held(self, call);
 	Py_XDECREF(frame);
 	Py_XDECREF(id);
 	return rc ? -1 : 1;

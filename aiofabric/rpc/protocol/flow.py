@@ -11,7 +11,7 @@ an announced message ahead  when the application takes it              no; an ei
 of its reader
 other messages, unread      when the application takes them            on a server
 a queued message            when the peer grants its bytes             on a server
-a call and its metadata     when the call is over                      no
+metadata of a call          when the call is over                      no
 ==========================  =========================================  ===========================
 """
 
@@ -25,10 +25,7 @@ from ..._core import BudgetCore
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["CALL_COST", "Budget", "ClientBudget", "Reserver", "ResetMeter"]
-
-CALL_COST: Final = 4096
-"""Bytes that a running call counts in the memory of its server; the C core has the same number."""
+__all__ = ["Budget", "ClientBudget", "Reserver", "ResetMeter"]
 
 SHARES: Final = 4
 """A connection's share of the memory is the limit divided by this."""
@@ -48,8 +45,8 @@ class Budget(BudgetCore):
 
     ``share``: bytes that one connection may hold before its announced messages wait for its own memory. ``reserved``:
     bytes of announced messages that the application waits for. ``ahead``: bytes of those that it does not wait for yet.
-    ``used`` counts messages. ``running`` counts the calls that run, with their metadata: new calls are refused for
-    them, and messages do not wait for them, because a call may wait for its message.
+    ``used`` counts messages. ``running`` counts the metadata of the calls that run: new calls are refused for it, and
+    messages do not wait for it, because a call may wait for its message.
     """
 
     __slots__ = ("ahead", "reclaim", "reservations", "reserved", "share", "waits")
@@ -74,7 +71,7 @@ class Budget(BudgetCore):
 
     @property
     def taken(self) -> int:
-        """Bytes of messages and of running calls."""
+        """Bytes of messages, and of the metadata of running calls."""
         return self.used + self.running
 
     @property

@@ -17,7 +17,6 @@ import struct
 from typing import TYPE_CHECKING, Final
 
 from .calls import Call
-from .flow import CALL_COST
 from .frames import HEADER, Flag, Kind, frame
 from .metadata import encode_metadata, metadata_size
 from .status import MOST_DETAILS, StatusCode
@@ -61,12 +60,10 @@ class ServerCall(Call):
     # -- memory
 
     def hold(self) -> None:
-        """Count the call and its metadata against the memory of the server until the call is over."""
-        held = CALL_COST
+        """Count the call's metadata against the memory of the server until the call is over."""
         if self.metadata:
-            held += metadata_size(self.metadata) + PAIR_OBJECTS * len(self.metadata)
-        self.held = held
-        self.connection.budget.running += held
+            self.held = metadata_size(self.metadata) + PAIR_OBJECTS * len(self.metadata)
+            self.connection.budget.running += self.held
 
     # -- the application's side
 
