@@ -60,9 +60,9 @@ class Limits:
         max_metadata: the metadata of one direction of a call.
         max_message: the longest message that this side receives; a longer one ends its call with RESOURCE_EXHAUSTED.
         max_calls: calls of one connection at the same time; further ones wait in the client's channel.
-        memory: what all calls of a server, or of a client, may hold together. The metadata of a call counts on a server;
-            on a client, only messages that the server announces count. A connection of a server that holds more than a
-            quarter of it waits with its announced messages.
+        memory: what all calls of a server, or of a client, may hold together. On a server, the metadata of a call
+            counts, too; on a client, only messages that the server announces count. A connection of a server that holds
+            more than a quarter of it waits with its announced messages.
         resets: cancelled calls and pings of a connection, for each second.
         reset_burst: as many of them may come at once.
         credentials: at most 16 KiB for the server. `Server` does not check them.
