@@ -1,15 +1,21 @@
 """Metrics and spans as OpenTelemetry's own in-memory exporters receive them."""
 
+from collections.abc import AsyncIterator, Iterator
+from multiprocessing import resource_tracker
+from typing import Any
+
+import anyio
 import pytest
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader, NumberDataPoint
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from opentelemetry.trace import get_current_span
 
 import aiofabric
 from aiofabric.integrations.opentelemetry import TRACE_HEADER_SIZE, instrument, item_span, trace_header
-from aiofabric.pipeline import Pull, Push
+from aiofabric.pipeline import Pipeline, Pull, Push
 from tests.fixtures.providers import Pair
 
 
@@ -84,3 +90,46 @@ async def test_a_trace_goes_with_an_item() -> None:
     assert work.context.trace_id == producer.get_span_context().trace_id
     assert (work.attributes or {})["aiofabric.number"] == 0
     assert other.parent is None
+
+
+TRACER = TracerProvider().get_tracer("tests")
+resource_tracker.ensure_running()  # it stays until the end of the program: before leaks are counted
+
+
+def trace_here(value: object) -> tuple[object, int]:
+    return value, get_current_span().get_span_context().trace_id
+
+
+async def traces_here(given: tuple[object, int]) -> AsyncIterator[tuple[object, int, int]]:
+    await anyio.lowlevel.checkpoint()
+    yield *given, trace_here(None)[1]
+
+
+def in_spans() -> Iterator[int]:
+    """Each value is the trace in which it is given."""
+    for _ in range(5):
+        with TRACER.start_as_current_span("made") as span:
+            yield span.get_span_context().trace_id
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("workers", [None, 1, 3])
+async def test_a_trace_goes_with_each_value_through_all_stages_and_processes(workers: int | None) -> None:
+    stages = Pipeline(in_spans)
+    options: dict[str, Any] = {} if workers is None else {"process": True, "workers": workers}
+    stages = stages.map(trace_here, **options).flat_map(traces_here, process=workers is not None)
+    found: list[Any] = []
+    with anyio.fail_after(30):
+        await stages.sink(found.append).run()
+    assert len({trace for trace, *_ in found}) == 5
+    assert [each for each in found if each != (each[0],) * 3] == []
+
+
+@pytest.mark.anyio
+async def test_the_trace_of_the_code_that_runs_a_pipeline_reaches_its_processes() -> None:
+    found: list[Any] = []
+    with anyio.fail_after(30), TRACER.start_as_current_span("run") as span:
+        await Pipeline(range(3)).map(trace_here, process=True).map(trace_here).sink(found.append).run()
+    own = span.get_span_context().trace_id
+    assert found == [((number, own), own) for number in range(3)]
+    assert trace_here(None) == (None, 0)

@@ -17,11 +17,13 @@ __all__ = ["Entry"]
 class Entry:
     """A value. ``number``: the place of the value it was made of, among those of an ordered stage; -1: none.
 
+    ``trace``: see `traces`; by default that of the first entry it was made of.
+
     ``finished`` is called once, when neither a stage nor a value that was made of it holds the entry; ``value`` is None
     then. ``error``: of a value that came from another process, and cannot be unpickled here; ``value`` is its pickle.
     """
 
-    __slots__ = ("_finished", "_holders", "_made_of", "error", "number", "value")
+    __slots__ = ("_finished", "_holders", "_made_of", "error", "number", "trace", "value")
 
     def __init__(
         self,
@@ -30,10 +32,12 @@ class Entry:
         finished: Callable[[], object] | None = None,
         number: int = -1,
         error: Exception | None = None,
+        trace: bytes = b"",
     ) -> None:
         self.value = value
         self.error = error
         self.number = number
+        self.trace: bytes = trace or (made_of[0].trace if made_of else b"")
         self._made_of = made_of
         self._finished = finished
         self._holders = 1

@@ -12,6 +12,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from .graph import Kind, Stage, named, stages_of
+from .traces import current_trace
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -93,6 +94,7 @@ class Node:
             limits={each.name: each.window * each.workers for each in fed},
             window=self.window if sorts_from is None else max(self.window, sorts_from.window * sorts_from.workers),
             producers=sum(max(1, each.processes) for each in self.givers),
+            trace=current_trace(),
         )
 
 
@@ -104,7 +106,7 @@ class WorkOrder:
     values, by the names of stages with several. ``limits``: how many values may be under
     way to such a stage, so that none of its processes waits for the room that results of others take. ``window``:
     values that a process may have, and not have finished. ``producers``: processes that give it values. ``restarts``:
-    how many processes had this part before, and have died.
+    how many processes had this part before, and have died. ``trace``: that of the code that runs the pipeline.
     """
 
     stage: Stage
@@ -118,6 +120,7 @@ class WorkOrder:
     window: int
     producers: int
     restarts: int = 0
+    trace: bytes = b""
 
 
 def planned(ends: tuple[Input, ...], workers: Mapping[str, int], *, processes: bool) -> list[Node]:

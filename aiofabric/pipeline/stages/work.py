@@ -19,6 +19,7 @@ from ...cq.loops.drivers import task_is_cancelled
 from .entry import Entry
 from .graph import Kind
 from .totals import StageError
+from .traces import current_trace, within
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
@@ -108,7 +109,7 @@ class StageWork:
             if self._waiting.cancelled_caught:
                 return
             self._totals.taken += 1
-            entry = Entry(value)
+            entry = Entry(value, trace=current_trace())
             await self._give(self._pack(value), [entry])
             entry.release()
             if self._burst.ended():
@@ -165,7 +166,8 @@ class StageWork:
         """Call the function, and give what came of it when all values before this one have given theirs."""
         stage, value = self._stage, entry.value
         if stage.kind == Kind.FLAT_MAP and entry.error is None:
-            await self._handle_many(entry, before)
+            with within(entry.trace):
+                await self._handle_many(entry, before)
             return
         result = await self._call(entry)
         if before is not None:
@@ -191,9 +193,10 @@ class StageWork:
             return _FAILED
         begin = perf_counter()
         try:
-            result = self._stage.function(entry.value)
-            if isawaitable(result):
-                result = await result
+            with within(entry.trace):
+                result = self._stage.function(entry.value)
+                if isawaitable(result):
+                    result = await result
         except (Exception, SystemExit, anyio.get_cancelled_exc_class()) as error:
             await self._failed(entry, _own_error(error))
             return _FAILED

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 from ...objects import PickleObjects
 from ...pull import Pull
 from ...push import Push
+from ..traces import within
 from ..work import StageWork
 from .remote import RemoteInlet, RemoteOutlet, SortedInlet
 
@@ -67,7 +68,8 @@ async def at_work(
         branches: Sequence[Sequence[Outlet]] = [[outlets[name] for name in branch] for branch in order.branches]
         work = StageWork(order.stage, order.name, inlet, branches, totals, order.tasks)
         began(work)
-        await work.run()
+        with within(order.trace):
+            await work.run()
 
 
 async def _listen(

@@ -25,6 +25,7 @@ import anyio
 from anyio import EndOfStream
 
 from ..entry import Entry
+from ..traces import TRACE_SIZE
 from .board import Progress
 
 if TYPE_CHECKING:
@@ -78,7 +79,7 @@ class RemoteOutlet:
 
     async def give(self, packed: list[Any], made_of: Sequence[Entry], *, last: bool) -> None:
         header = _ORDER.pack(made_of[0].number, _VALUE, last) if self._ordered else self._header
-        await self._push(packed, header, made_of)
+        await self._push(packed, header + made_of[0].trace, made_of)
 
     async def made_none(self, entry: Entry) -> None:
         if self._ordered:
@@ -131,8 +132,9 @@ class RemoteInlet:
         self._flushed = item is None
         if item is None:
             return None
-        number = item.number + (int.from_bytes(item.header, "little") << _RANGE)
-        entry = _received(self._objects, item, number=number)
+        before, trace = _header_of(item)
+        number = item.number + (int.from_bytes(before, "little") << _RANGE)
+        entry = _received(self._objects, item, trace, number=number)
         if self._came_again is not None and (item.redelivered or self._told):
             self._told = item.redelivered
             self._came_again(_text(entry.value) if item.redelivered else "")
@@ -189,12 +191,13 @@ class SortedInlet:
             self._flushed = item is None
             if item is None:
                 return None
-            number, is_value, last = _ORDER.unpack(item.header)
+            order, trace = _header_of(item)
+            number, is_value, last = _ORDER.unpack(order)
             if number >> _RANGE > self._next >> _RANGE:
                 self._begin_at(number >> _RANGE << _RANGE)
             made = self._made.setdefault(number, [])
             if is_value:
-                made.append(_received(self._objects, item))
+                made.append(_received(self._objects, item, trace))
             else:
                 item.ack()
             if number < self._next:
@@ -218,12 +221,19 @@ def _text(value: Any) -> str:
         return f"of the type {type(value).__name__}"
 
 
-def _received(objects: PickleObjects, item: Item, number: int = -1) -> Entry:
+def _header_of(item: Item) -> tuple[bytes, bytes]:
+    """The header that its outlet gave a value, and the value's trace."""
+    header = item.header
+    size = len(header)
+    return (header[: size - TRACE_SIZE], header[size - TRACE_SIZE :]) if size >= TRACE_SIZE else (header, b"")
+
+
+def _received(objects: PickleObjects, item: Item, trace: bytes, number: int = -1) -> Entry:
     """The entry of an item; the item is acknowledged when the entry is finished."""
     try:
-        return Entry(objects.decode(item.parts), finished=item.ack, number=number)
+        return Entry(objects.decode(item.parts), finished=item.ack, number=number, trace=trace)
     except Exception as error:  # a function of the program: it may raise anything
         text = f"it got a value that pickle cannot load in this process: {type(error).__name__}: {error}"
         problem = pickle.UnpicklingError(text)
         problem.__cause__ = error
-        return Entry(bytes(item.parts[0]), finished=item.ack, number=number, error=problem)
+        return Entry(bytes(item.parts[0]), finished=item.ack, number=number, error=problem, trace=trace)
