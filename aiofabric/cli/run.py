@@ -106,7 +106,7 @@ async def _run(started: Run) -> int:
     print(_summary(totals))
     if came.count > 1:
         waiting = _unfinished(started, totals)
-        print(f"not finished: {waiting:,} that waited between stages, and those in a function", file=sys.stderr)
+        print(f"not finished: about {waiting:,} that waited between stages, and those in a function", file=sys.stderr)
     return INTERRUPTED if came.count else 0
 
 
