@@ -1,8 +1,8 @@
 """Traces: the OpenTelemetry trace of a value goes with it through the stages, if the program uses OpenTelemetry.
 
 A value that a source gives has the trace and span that are current there: those of the source's own spans, or of the
-code that runs the pipeline. What a stage makes of it has the same. A stage's function is called within that span, in
-whatever process it is: the spans that the function begins are its children.
+code that runs the pipeline. The values that a stage makes of it have the same. A stage's function is called within that
+span, in whatever process it is: the spans that the function begins are its children.
 """
 
 from __future__ import annotations
