@@ -130,7 +130,9 @@ def test_a_second_signal_ends_it_at_once_and_says_what_is_left(here: Path) -> No
         program.process.send_signal(signal.SIGINT)
         said = program.end()
     assert said.status == 130
-    assert re.search(r"^not finished: about \d+ that waited between stages, and those in a function$", said.err, re.MULTILINE)
+    assert re.search(
+        r"^not finished: about \d+ that waited between stages, and those in a function$", said.err, re.MULTILINE
+    )
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
