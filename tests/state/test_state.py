@@ -13,7 +13,7 @@ from aiofabric import Caps
 from tests.fixtures.peers import skip_without
 
 SECONDS = os.environ.get("AIOFABRIC_STATE_SECONDS", "")
-LIMIT = 50 + float(SECONDS or 0)
+LIMIT = 120 + float(SECONDS or 0)
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(LIMIT + 10)]
 
