@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.anyio
 
 LARGE = 1 << 20
+INLINE = 1 << 16  # bytes of the largest item that comes in a message
 LENT = [1 << 14, LARGE]  # bytes of the smallest item in lent memory, which comes in a message, and of one that is read
 
 
@@ -361,6 +362,23 @@ async def test_an_array_over_an_item_has_aligned_values(provider: str, size: int
                 assert (array == number).all()
                 assert not array.flags.writeable
                 del array
+
+
+@pytest.mark.parametrize("most", [1, 4])
+async def test_a_producer_that_may_keep_few_large_items_goes_on(provider: str, most: int) -> None:
+    """Hazard: acknowledgements of large items wait for more items, which wait for acknowledgements."""
+    async with joined(provider, max_unacknowledged=most) as (push, pull), anyio.create_task_group() as tasks:
+
+        async def produce() -> None:
+            for _ in range(100):
+                await push.push(bytes(INLINE))
+            await push.drain()
+
+        tasks.start_soon(produce)
+        with anyio.fail_after(20):
+            for _ in range(100):
+                with await pull.pull() as item:
+                    assert len(item) == INLINE
 
 
 async def test_what_is_kept_of_an_item_in_a_message_outlives_its_ends(provider: str) -> None:

@@ -49,6 +49,7 @@ __all__ = [
     "LargeItem",
     "ProtocolError",
     "SmallItems",
+    "aligned",
     "array_in",
     "decode_ack",
     "decode_item",
@@ -174,7 +175,12 @@ def encode_item(header: bytes, parts: Sequence[Any], number: int, redelivered: b
 
 
 def _padded(start: bytes) -> bytes:
-    return start + bytes(-len(start) % PART_ALIGNMENT)
+    return start.ljust(aligned(len(start)), b"\0")
+
+
+def aligned(size: int) -> int:
+    """The next multiple of `PART_ALIGNMENT`."""
+    return -(-size // PART_ALIGNMENT) * PART_ALIGNMENT
 
 
 def decode_one_part(frame: memoryview) -> tuple[bytes, int, int, bool] | None:
@@ -185,7 +191,7 @@ def decode_one_part(frame: memoryview) -> tuple[bytes, int, int, bool] | None:
         return None
     _, flags, count, header_size, number, size = _ONE_PART.unpack_from(frame)
     end = _ONE_PART.size + header_size
-    start = -(-end // PART_ALIGNMENT) * PART_ALIGNMENT
+    start = aligned(end)
     if count != 1 or start + size != len(frame):  # a part that is exposed has another size
         return None
     header = bytes(frame[_ONE_PART.size : end]) if header_size else b""
@@ -198,7 +204,7 @@ def decode_item(frame: memoryview) -> LargeItem:
     _, flags, count, header_size, number = HEADER.unpack_from(frame)
     sizes = array_in("Q", frame, HEADER.size, count)
     at = HEADER.size + 8 * count
-    start = -(-(at + header_size) // PART_ALIGNMENT) * PART_ALIGNMENT
+    start = aligned(at + header_size)
     if not 0 < count <= MOST_PARTS or whole < start:
         raise ProtocolError(f"a frame of {whole} bytes for an item of {count} parts")
     header = bytes(frame[at : at + header_size])

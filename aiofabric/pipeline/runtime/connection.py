@@ -30,7 +30,8 @@ INLINE: Final = 1 << 16
 """Bytes of the largest item that travels in a fabric message. Larger ones are read by the consumer (RMA)."""
 RECV_SIZE: Final = INLINE + 1024 + 64
 RECV_COUNT: Final = 32
-"""Receives of a connection: 1 MiB of virtual memory. A message is taken in the pass that reads its completion."""
+"""Receives of a connection: 2 MiB of virtual memory. Most messages are taken in the pass that reads their completion; a
+large item stays in its receive until its scope ends."""
 
 
 class _Local(local):

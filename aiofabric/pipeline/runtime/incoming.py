@@ -21,9 +21,9 @@ from ..protocol.frames import (
     ITEM,
     ITEM_COST,
     ITEMS,
-    PART_ALIGNMENT,
     READ,
     ProtocolError,
+    aligned,
     decode_item,
     decode_items,
     decode_one_part,
@@ -187,7 +187,7 @@ class Incoming:
     def _copy(self, place: int, cost: int, parts: Sequence[Any], number: int, redelivered: bool, header: bytes) -> None:
         """An item that came in a message, copied to memory that is lent until its scope ends."""
         try:
-            memory = self.memory.take(sum([_aligned(len(part)) for part in parts]))
+            memory = self.memory.take(sum([aligned(len(part)) for part in parts]))
         except MemoryError as error:
             self.connection.end(error)
             return
@@ -198,7 +198,7 @@ class Incoming:
             view = whole[at : at + len(part)]
             view[:] = part
             views.append(view.toreadonly())
-            at += _aligned(len(part))
+            at += aligned(len(part))
         item = self.item_of(place, cost, views, number, redelivered, header)
         item._lend(memory)
         self.ready(item)
@@ -306,7 +306,7 @@ class LargeRead:
         self._pending = pending
         self._place = place
         self._large = large
-        self._size = sum(_aligned(part[0]) for part in parts if isinstance(part, tuple))
+        self._size = sum(aligned(part[0]) for part in parts if isinstance(part, tuple))
         self._views: list[Any] = []
         try:
             self._memory = incoming.memory.take(self._size)
@@ -333,7 +333,7 @@ class LargeRead:
             for start in range(0, size, most):
                 piece = buffer[start : start + most]
                 yield piece, remote[start : start + len(piece)]
-            at = _aligned(at + size)
+            at = aligned(at + size)
 
     def _read_ended(self, error: BaseException | None) -> None:
         """Begin the next read, or end."""
@@ -367,11 +367,6 @@ class LargeRead:
         self._incoming.memory.lose(self._memory)  # the provider may still write there
         problem = ConnectionAbortedError(f"an item of {self._size} bytes could not be read: {error}")
         self._incoming.connection.end(problem)
-
-
-def _aligned(size: int) -> int:
-    """Where the next part of an item begins in memory."""
-    return -(-size // PART_ALIGNMENT) * PART_ALIGNMENT
 
 
 class Rest:
