@@ -365,6 +365,10 @@ class AddressVector(Resource):
         """The peer with this number, as in a completion; None for an unknown source."""
         return self._natives.get(native) if native is not None else None
 
+    def peer_at(self, address: Address) -> Peer | None:
+        """The peer with this address; None if it was not inserted."""
+        return self._peers.get(address)
+
     def lookup(self, peer: Peer) -> Address:
         """The address that the provider has under the peer's number.
 

@@ -8,6 +8,7 @@ takes as long for a thousand connections as for one. Credits keep every sender w
 from __future__ import annotations
 
 import errno
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ..._ffi import constants
@@ -27,8 +28,8 @@ from ..workarounds.shm_names import path_of
 from ..workarounds.shm_orphaned_entries import OrphanedEntries
 from ..workarounds.shm_unanswered_sends import Unanswered
 from .address_query import AT_ONCE, QUERY_SIZE, AddressQueries
-from .notices import NOBODY, Notices
-from .protocol import DIRECT, ID, MASK, QUERY_POOL, TAG_BITS, host_mark
+from .notices import Notices
+from .protocol import DIRECT, ID, MASK, NOBODY, QUERY_POOL, TAG_BITS, host_mark
 from .receive_pools import ReceivePool, Taker
 
 if TYPE_CHECKING:
@@ -99,7 +100,8 @@ class Multiplexer:
         self.endpoint = RdmEndpoint(info, domain, options)
         self.handle = self.endpoint._handle
         self.endpoint.vector.kept_most = 0  # released peers are kept here
-        self.handle.send_notices = Notices(self.handle, self).begin
+        self.notices = Notices(self.handle, self)
+        self.handle.send_notices = self.notices.begin
         self.fid = self.handle.fid
         self.source = self.handle.source
         self.connections: dict[int, Carried] = {}
@@ -292,14 +294,24 @@ class Multiplexer:
         peers.update((each.peer, each) for each in self.connections.values() if each.peer is not None)
         return peers
 
-    def lose(self, peer: Peer) -> bool:
-        """Remove a peer that has no connection any more; False if it has one.
+    def find(self, raw: bytes) -> Peer | None:
+        """The peer with a raw address that has a connection, or had one; None for any other sender."""
+        with suppress(ValueError):
+            return self.endpoint.vector.peer_at(Address(self.endpoint.vector.format, raw))
+        return None
+
+    @property
+    def raw_address(self) -> bytes:
+        """The address under which peers reach this endpoint."""
+        return self.endpoint.local_address.raw
+
+    def lose(self, peer: Peer) -> None:
+        """Remove a peer that has no connection any more.
 
         shm would crash if the peer still sent, so there the peer stays.
         """
         if peer in self._released and not self.host:
             self._lose(peer)
-        return peer not in self._users
 
     def _lose(self, peer: Peer) -> None:
         del self._released[peer]

@@ -33,6 +33,7 @@ __all__ = [
     "KIND_PING",
     "KIND_PONG",
     "MASK",
+    "NOBODY",
     "POOL",
     "SEQUENCE",
     "TAG_BITS",
@@ -42,6 +43,8 @@ __all__ = [
 ]
 
 ID = (1 << 24) - 1
+NOBODY = ID
+"""An id that no connection has: of messages between the multiplexers themselves (notices.py)."""
 CREDITS = 24  # shifts
 SEQUENCE = 32
 POOL = 40

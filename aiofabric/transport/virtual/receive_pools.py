@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from ..._ffi import constants, ffi, lib
 from ...errors import check
-from .protocol import ID, MASK, POOL
+from .protocol import ID, MASK, NOBODY, POOL
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -53,7 +53,9 @@ class SharedBuffer:
         pool.posted -= 1
         connection = pool.connections.get(tag & ID)
         if connection is None:
-            pool.recycle(self)  # for a connection that has ended
+            if tag & ID == NOBODY:
+                pool.multiplexer.notices.arrived(self.contents, tag)
+            pool.recycle(self)  # the others are for a connection that has ended
         else:
             connection.arrived(self, tag)
 
@@ -89,6 +91,12 @@ class Taker(Protocol):
     def arrived(self, buffer: SharedBuffer, tag: int, /) -> None: ...
 
 
+class NoticeTaker(Protocol):
+    """The receiver of messages that are for no connection."""
+
+    def arrived(self, body: bytes, tag: int, /) -> None: ...
+
+
 class PoolOwner(Protocol):
     """The parts of the multiplexer that a pool needs."""
 
@@ -101,6 +109,8 @@ class PoolOwner(Protocol):
     def closed(self) -> bool: ...
     @property
     def handle(self) -> EndpointHandle: ...
+    @property
+    def notices(self) -> NoticeTaker: ...
     def share_out(self, pool: ReceivePool, /) -> None: ...
 
 

@@ -58,7 +58,7 @@ combinations = pytest.mark.parametrize(("anyio_backend", "waiting"), _COMBINATIO
 
 
 async def idle(child: Callable[..., Child], waiting: Waiting, span: float) -> tuple[Idle, bool, float]:
-    """What the listening process does while nothing happens, whether no source passed, and the latest wake-up."""
+    """The activity of the listening process while nothing happens, whether no source passed, and the latest wake-up."""
     server = child(idle_server, waiting, span)
     port = await server.areceive()
     endpoints = [await aiofabric.connect("127.0.0.1", port, provider="tcp") for _ in range(CONNECTIONS)]

@@ -1,6 +1,8 @@
 """Hazard: the owner closes a region and frees its memory while a peer's write into it is under way."""
 
+# Doubles: the 30 seconds for which memory is kept for a peer that does not answer.
 import signal
+from collections.abc import AsyncIterator
 from typing import Any
 
 import anyio
@@ -61,6 +63,48 @@ async def test_memory_is_kept_until_the_write_has_ended(child: Any, provider: st
             await until_free(memory)
             await endpoint.send(b"end")
             assert await peer.aresult() == "written"
+
+
+@pytest.fixture
+async def stopped_writer(child: Any) -> AsyncIterator[tuple[Child, bytearray]]:
+    """A peer over rxm that was stopped in the middle of its write; the connection and the region are closed."""
+    async with aiofabric.listen("127.0.0.1", 0, provider="tcp;ofi_rxm") as listener:
+        peer: Child = child(writes, "tcp;ofi_rxm", listener.address.port)
+        memory = bytearray(SIZE)
+        endpoint = await (await listener.accept_request()).accept()
+        region = endpoint.domain.register(memory, access=Access.REMOTE_WRITE)
+        await endpoint.send(region.remote.pack())
+        while memory[0] != WRITTEN:
+            await anyio.lowlevel.checkpoint()
+        peer.send_signal(signal.SIGSTOP)
+        endpoint.abort()
+        region.close()
+        assert memory[-1] == 0, "the write was over before the region was closed"
+        yield peer, memory
+
+
+async def test_memory_is_kept_after_the_connection_was_closed(stopped_writer: tuple[Child, bytearray]) -> None:
+    """rxm keeps its own connection, on which the write goes on, also if the peer's address is removed."""
+    peer, memory = stopped_writer
+    with anyio.move_on_after(3):  # longer than until a peer that refuses messages is removed
+        while True:
+            with pytest.raises(BufferError):
+                memory.append(0)
+            await anyio.sleep(0.01)
+    peer.send_signal(signal.SIGCONT)
+    await until_free(memory)
+
+
+@pytest.fixture
+def given_up_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("aiofabric.transport.virtual.notices._LATE", 1.0)  # 30 s
+
+
+@pytest.mark.usefixtures("given_up_soon")
+async def test_memory_is_given_back_at_last_if_the_peer_stays_stopped(stopped_writer: tuple[Child, bytearray]) -> None:
+    peer, memory = stopped_writer
+    await until_free(memory)
+    peer.kill()
 
 
 async def test_memory_is_given_back_after_a_peer_was_killed(child: Any, provider: str) -> None:

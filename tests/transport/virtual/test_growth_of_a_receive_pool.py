@@ -37,6 +37,7 @@ class Owner:
             slots=Slots(), operations={}, driver=self.driver, touch=self.touch, drain=lambda: 0
         )
         self.handle: Any = SimpleNamespace(register_own=lambda _: ffi.NULL, native=None)
+        self.notices: Any = None
         self.answers: list[int] = []  # to the next posts; afterwards all succeed
         self.posts: list[tuple[Any, ...]] = []
         monkeypatch.setattr(lib, "fi_trecv", self.post)
