@@ -95,6 +95,30 @@ async def test_memory_is_kept_after_the_connection_was_closed(stopped_writer: tu
     await until_free(memory)
 
 
+async def writes_and_stays(parent: Parent, provider: str, port: int) -> None:
+    async with aiofabric.listen("127.0.0.1", 0, provider=provider):  # keeps its native endpoint, and answers
+        with pytest.raises(aiofabric.FabricError):
+            await writes(parent, provider, port)
+        await parent.areceive()
+
+
+async def test_a_peer_that_stays_tells_when_its_write_has_ended(child: Any) -> None:
+    async with aiofabric.listen("127.0.0.1", 0, provider="tcp;ofi_rxm") as listener:
+        peer: Child = child(writes_and_stays, "tcp;ofi_rxm", listener.address.port)
+        memory = bytearray(SIZE)
+        endpoint = await (await listener.accept_request()).accept()
+        region = endpoint.domain.register(memory, access=Access.REMOTE_WRITE)
+        await endpoint.send(region.remote.pack())
+        while memory[0] != WRITTEN:
+            await anyio.lowlevel.checkpoint()
+        endpoint.abort()
+        region.close()
+        await until_free(memory)
+        assert memory.count(WRITTEN) == SIZE
+        peer.tell("end")
+        await peer.aresult()
+
+
 @pytest.fixture
 def given_up_soon(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("aiofabric.transport.virtual.notices._LATE", 1.0)  # 30 s
