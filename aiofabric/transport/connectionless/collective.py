@@ -39,7 +39,9 @@ if TYPE_CHECKING:
 
 __all__ = ["Collective", "Group"]
 
-_MOST_GROUPS = 256  # of one endpoint in its lifetime. The number of a group is not used again (OFI_MAX_GROUP_ID).
+_MOST_GROUPS = 255
+"""Groups of one endpoint in its lifetime. Their numbers are not used again (OFI_MAX_GROUP_ID), and the provider needs one
+itself: the next group would use a bit behind the mask of free numbers."""
 
 # If a collective message is larger than rxm's eager size, 16 KiB, rxm treats its completion as one of the caller's
 # operations (rxm_cq.c), and then waits forever. The largest message of a tree is half of the data.
