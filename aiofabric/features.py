@@ -77,6 +77,9 @@ class Quirk(Flag):
     """fi_close of an endpoint frees the request that it was opened for, which fi_reject then reads."""
     CLOSE_POSTS_RECEIVES = auto()
     """fi_close crashes if a message has arrived that no read of the queue has handled: its buffer is posted again."""
+    CONNECTING_CRASHES = auto()
+    """A call that connects handles the ends of other connections. It crashes if a large message came before such an
+    end, and was not handled yet."""
     INJECT_WAITS = auto()
     """fi_inject waits for the peer's progress: if both endpoints belong to one thread, for ever."""
     FETCH_ATOMIC_CRASHES = auto()
@@ -360,6 +363,8 @@ _RULES = (
     # rxm_cq.c, rxm_rndv_read: it reads the message over the connection, which rxm_close_conn has set to NULL. Plain
     # messages have no peek, and a peek says neither who sent the message nor whether that peer is connected.
     _Rule(Quirk.LATE_RECEIVE_CRASHES, "ofi_rxm"),
+    # rxm_conn.c, rxm_get_conn; then the same as before: rxm_flush_msg_cq reads a large message over the freed endpoint.
+    _Rule(Quirk.CONNECTING_CRASHES, "ofi_rxm"),
     # xnet_progress.c, xnet_complete_rx: it frees the message, which stays in the list of those that wait for a receive.
     _Rule(Quirk.CUT_MESSAGE_CRASHES, "tcp", EndpointType.RDM, since=Version(1, 18), alone=True),
     # rxm_conn.c, rxm_close_conn. That of 1.x takes the message out of another list than deferred_sar_msgs, which it

@@ -611,6 +611,7 @@ class SubmissionCore:
     waiting: deque[Transfer]
     posted: dict[Transfer, None]
     limit: int
+    reads_first: bool
     refused: bool
     def __init__(
         self, source: SourceCore, owner: Any, waiting: deque[Transfer], limit: int, receives: bool, /

@@ -293,6 +293,10 @@ class EndpointHandle(OrderlyEnd, Failures):
             route.inject_size = self.inject_size if self.injects else -1
             route.max_size = self.longest
 
+    def read_ended(self) -> BaseException | None:
+        """A read has completed. Returns why its data must not be used, if the provider could not know it."""
+        return None
+
     # -- peers that use memory of closed regions; see peer_access.py
 
     @property

@@ -80,6 +80,8 @@ class Route(SubmissionQueue):
             address_of(self.fid), thread_check, peer, inject_size, self.direct, handle.longest, pieces, copies
         )
 
+        self.reads_first = Quirk.CONNECTING_CRASHES in handle.known
+
     def close_off(self, error: Callable[[], BaseException]) -> None:
         self.inject_size = -1  # `inject` leaves it to `post`
         super().close_off(error)

@@ -104,8 +104,10 @@ static PyObject *post_pinned(SubmissionCore *self, PyObject *pins, const struct 
 	transfer = submission_prepare(self, names[tagged][pieces->count > 1], pins, pieces->size);
 	if (!transfer)
 		return NULL;
-	submission_coalesce(self);
+	submission_begin_call(self);
 	rc = post(self, pieces, tagged, number, pointer_of(transfer->slot->address));
+	if (rc == 0)
+		submission_is_connected(self);
 	return submission_call_returned(self, transfer, rc);
 }
 

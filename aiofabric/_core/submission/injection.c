@@ -39,7 +39,7 @@ static PyObject *inject(SubmissionCore *self, const char *bytes, Py_ssize_t size
 		return by_method(self, name_inject, bytes, size, tag);
 	if (self->unfenced >= FENCE_EVERY)
 		return by_method(self, name_fence, bytes, size, tag);
-	submission_coalesce(self);
+	submission_begin_call(self);
 	if (tag) {
 		number = PyLong_AsUnsignedLongLong(tag);
 		if (number == (unsigned long long) -1 && PyErr_Occurred())
@@ -49,6 +49,7 @@ static PyObject *inject(SubmissionCore *self, const char *bytes, Py_ssize_t size
 		rc = fi_inject(self->ep, bytes, size, self->peer);
 	}
 	if (rc == 0) {
+		submission_is_connected(self);
 		self->unfenced++;
 		Py_RETURN_TRUE;
 	}

@@ -15,8 +15,10 @@
 #include "progress/interest.h"
 #include "progress/source.h"
 #include "queue/coalescing.h"
+#include "queue/completion_queue.h"
 
 #include <rdma/fabric.h>
+#include <rdma/fi_eq.h>
 #include <rdma/fi_errno.h>
 
 PyTypeObject *SubmissionCore_Type;
@@ -128,6 +130,16 @@ int submission_register(SubmissionCore *self, Operation *transfer)
 	return exception_raise(&first);
 }
 
+/* rxm handles at most 32 messages in each read. The completions stay in the queue: nothing is dispatched here. */
+void submission_read_first(SubmissionCore *self)
+{
+	NativeQueue *native = self->source->native;
+	int i;
+
+	for (i = 0; native && i < READS; i++)
+		fi_cq_read(native->cq, NULL, 0);
+}
+
 int submission_accepted(SubmissionCore *self, Operation *transfer)
 {
 	return operation_move(transfer, POSTED) ? -1 : schedule_uninterrupted(self->source);
@@ -155,15 +167,19 @@ int submission_try_post(SubmissionCore *self, Operation *transfer)
 	}
 	if (submission_register(self, transfer))
 		return submission_discard(self, transfer);
-	submission_coalesce(self);
+	submission_begin_call(self);
 	returned = PyObject_Call(PyTuple_GetItem(transfer->post, 0), PyTuple_GetItem(transfer->post, 1), NULL);
 	rc = returned ? PyLong_AsLongLong(returned) : 0;
 	Py_XDECREF(returned);
 	if (PyErr_Occurred()) /* an argument that is no C number */
 		return submission_refused(self, transfer);
-	if (rc == 0)
+	if (rc == 0) {
+		submission_is_connected(self);
 		return submission_accepted(self, transfer) ? -1 : 1;
+	}
 	unregister(self, transfer);
+	if (self->reads_first)
+		self->reads_first = READS_NEXT;
 	if (rc == -FI_EAGAIN || (rc == -FI_ENOMEM && self->receives)) { /* 1.17's shm: its queue of receives is full */
 		self->refused = 1;
 		return 0;
@@ -328,6 +344,8 @@ static PyMemberDef SubmissionCore_members[] = {
 	 "operations that have completed so far, without those that have failed"},
 	{"limit", T_LONGLONG, offsetof(SubmissionCore, limit), 0, "most operations posted at once"},
 	{"receives", T_BOOL, offsetof(SubmissionCore, receives), READONLY, "whether the provider reports the length"},
+	{"reads_first", T_BOOL, offsetof(SubmissionCore, reads_first), 0,
+	 "whether the provider may have to handle what has arrived before a call that connects"},
 	{"refused", T_BOOL, offsetof(SubmissionCore, refused), 0,
 	 "the provider returned -FI_EAGAIN for the oldest queued operation"},
 	{"peer", T_ULONGLONG, offsetof(SubmissionCore, peer), READONLY, "the peer's fi_addr"},

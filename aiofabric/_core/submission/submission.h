@@ -14,6 +14,17 @@
 #include <rdma/fi_endpoint.h>
 
 #define PIECES 4 /* most buffers of one message */
+#define READS 4 /* before a call that may connect */
+
+/*
+ * A call that makes a connection also handles the ends of others. rxm crashes in it if it has not handled a large
+ * message that came over such a connection before (features.py: CONNECTING_CRASHES). So it gets the chance to do so.
+ */
+enum reads_first {
+	READS_NEVER,
+	READS_NEXT,	/* the peer may not be connected: nothing was accepted yet, or the last call was refused */
+	READS_LATER,	/* the last call was accepted, so the peer is connected */
+};
 
 typedef struct SubmissionCore {
 	PyObject_HEAD
@@ -31,6 +42,7 @@ typedef struct SubmissionCore {
 	long long copies;	/* bytes of a message that is copied instead of being waited for */
 	long long copied;	/* bytes of such messages that have no completion yet */
 	char receives, refused;
+	char reads_first; /* enum reads_first: whether the next call lets the provider handle first what has arrived */
 	char direct;		/* whether C sends small messages and posts plain receives */
 	struct iovec overflow;	/* room behind each receive, if it has a length: see transport/messages/overflow.py */
 	char plain_retire, plain_try; /* whether the subclass does not override them */
@@ -61,12 +73,22 @@ int submission_refused(SubmissionCore *self, Operation *transfer);
  */
 int submission_try_post(SubmissionCore *self, Operation *transfer);
 void submission_joins_batch(SubmissionCore *self);
+void submission_read_first(SubmissionCore *self);
 
-/* Call this before posting a message: it may have to leave with others. */
-static inline void submission_coalesce(SubmissionCore *self)
+/* Call this before posting: a message may have to leave with others, and the provider may have to look before. */
+static inline void submission_begin_call(SubmissionCore *self)
 {
 	if (self->socket.descriptor >= 0)
 		submission_joins_batch(self);
+	if (self->reads_first == READS_NEXT)
+		submission_read_first(self);
+}
+
+/* Call this after the provider has accepted one. */
+static inline void submission_is_connected(SubmissionCore *self)
+{
+	if (self->reads_first)
+		self->reads_first = READS_LATER;
 }
 
 int add_submission(PyObject *module);

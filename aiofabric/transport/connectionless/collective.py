@@ -40,8 +40,8 @@ if TYPE_CHECKING:
 __all__ = ["Collective", "Group"]
 
 _MOST_GROUPS = 255
-"""Groups of one endpoint in its lifetime. Their numbers are not used again (OFI_MAX_GROUP_ID), and the provider needs one
-itself: the next group would use a bit behind the mask of free numbers."""
+"""Groups of one endpoint in its lifetime. Their numbers are not used again (OFI_MAX_GROUP_ID), and the provider needs
+one itself: the next group would use a bit behind the mask of free numbers."""
 
 # If a collective message is larger than rxm's eager size, 16 KiB, rxm treats its completion as one of the caller's
 # operations (rxm_cq.c), and then waits forever. The largest message of a tree is half of the data.

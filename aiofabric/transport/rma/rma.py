@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from ...address_vector import Peer
     from ...bufferlike import Buffers, DeviceArray
+    from ...cq.operation import Operation
     from ..handle import EndpointHandle
     from ..route import Route
 
@@ -197,8 +198,15 @@ class Rma(Resource):
 
         Man page: fi_rma (fi_read, fi_readv).
         """
-        notify = report_to(done)
+        report = report_to(done)
         handle = self._handle
+
+        def notify(operation: Operation) -> None:
+            if operation.error is None:
+                done(handle.read_ended())
+            else:
+                report(operation)
+
         if not handle.thread_check.admits():
             raise handle.refuse("fi_read")
         route = handle.route_to(to)
@@ -283,4 +291,6 @@ class Rma(Resource):
             transfer = route.post_rma(what, pins, remote, remote_data, flag_bits(flags))
         if route.finished(transfer) is None:
             await route.outcome(transfer)
+        if what == "fi_read" and (error := handle.read_ended()) is not None:
+            raise error
         return size

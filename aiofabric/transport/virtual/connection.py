@@ -227,6 +227,13 @@ class ConnectionHandle(SendingHandle):
                 return (self.gone or self.lost_peer)()
         return super().explain(transfer, entry)
 
+    def read_ended(self) -> BaseException | None:
+        # shm reads the memory of a peer that has closed its regions, or has freed it, and reports no error. A peer
+        # ends the OOB socket first.
+        if self.multiplexer.host and not (self.oob_socket is not None and self.oob_socket.peer_is_there):
+            return (self.gone or self.lost_peer)()
+        return None
+
     def cancel(self, context: Any) -> int:
         # A callback that is told the end of the peer may close the last connection, and so the multiplexer.
         return super().cancel(context) if self.multiplexer.handle.native_open else 0

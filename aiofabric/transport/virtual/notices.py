@@ -188,6 +188,8 @@ class _Notice:
         self._sent = monotonic()
         try:
             route = notices.handle.route_to(self._peer)
+            if route.reads_first:
+                route.reads_first = True  # again: the peer may have ended since the last call
             self._transfer = route.post(body, NOBODY | kind, flags=constants.FI_DELIVERY_COMPLETE)
         except OSError:  # the peer is gone, and its connection with it
             self.end()

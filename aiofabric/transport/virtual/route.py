@@ -221,6 +221,7 @@ async def check_path(connection: SendingHandle, peer: Address | None) -> None:
         FabricConnectionAbortedError: the peer has ended and sent nothing before.
         ClosedResourceError: the endpoint was closed meanwhile.
     """
+    connection.source.drain()  # the ping makes rxm's connection: see `SubmissionQueue.reads_first`
     code = await _answered(connection, peer) if connection.live else None
     if code:
         raise _separated(connection, peer, code)

@@ -52,7 +52,7 @@ class Connection:
 
     def __init__(self) -> None:
         self.driver = ManualDriver()
-        self.source: Any = SimpleNamespace(driver=self.driver, interest=0, touch=lambda: None)
+        self.source: Any = SimpleNamespace(driver=self.driver, interest=0, touch=lambda: None, drain=lambda: 0)
         self.gone_waiters: tuple[Any, ...] = ()
         self.told: list[int] = []
         self.tx: Any = SimpleNamespace(tell=self.told.append)
