@@ -80,6 +80,8 @@ class Quirk(Flag):
     CONNECTING_CRASHES = auto()
     """A call that connects handles the ends of other connections. It crashes if a large message came before such an
     end, and was not handled yet."""
+    OWN_PEER_CRASHES = auto()
+    """An endpoint that exchanges messages with itself crashes, or stays in C for ever, if some are not received."""
     INJECT_WAITS = auto()
     """fi_inject waits for the peer's progress: if both endpoints belong to one thread, for ever."""
     FETCH_ATOMIC_CRASHES = auto()
@@ -351,6 +353,9 @@ _RULES = (
     _Rule(Quirk.MULTI_RECV_OVERRUNS, "ofi_rxm", since=Version(2, 0)),
     # sock_progress.c, sock_pe_new_tx_entry: the entry names no endpoint, and the end of its connection needs one.
     _Rule(Quirk.SHARED_TRANSMIT_CRASHES, "sockets"),
+    # rxd_cq.c, rxd_handle_data: one peer holds the transfers of both directions. Seen with 1.17 and 2.5:
+    # rxd_complete_rx gets an entry of another kind, or frees one twice, and the list of free entries becomes a ring.
+    _Rule(Quirk.OWN_PEER_CRASHES, "ofi_rxd"),
     # rxd_msg.c, rxd_peek_recv: the message leaves the list of waiting messages here, and once more when it is freed.
     _Rule(Quirk.CLAIMS_CRASH, "ofi_rxd"),
     # rxm_ep.c, rxm_discard: the sender gets no answer to its rendezvous request. That of 1.17 also crashes if the peer

@@ -101,9 +101,15 @@ class VirtualEndpoint(DetectsTruncation, MessageEndpoint):
     _handle: ConnectionHandle
     _stage: OobHandshake
 
-    def __init__(self, info: Info, domain: Domain | None, options: EndpointOptions) -> None:
+    def __init__(self, info: Info, domain: Domain | None, options: EndpointOptions, *, accepted: bool) -> None:
         multiplexer, release = acquire_multiplexer(
-            Reactor.current(), info, domain, options.waiting, options.busy_poll, alone=bool(options.remote_writes)
+            Reactor.current(),
+            info,
+            domain,
+            options.waiting,
+            options.busy_poll,
+            listens=accepted,
+            alone=bool(options.remote_writes),
         )
         self.info = info
         self.domain = multiplexer.endpoint.domain
@@ -232,7 +238,7 @@ async def connect_virtual(
             node, service = await multiplexer.address_queries.ask(node)
         oob_socket = OobSocket(await dial(*_place(node, service)), Reactor.current().driver)
         try:
-            endpoint = VirtualEndpoint(info, domain, options)
+            endpoint = VirtualEndpoint(info, domain, options, accepted=False)
         except BaseException:
             oob_socket.close()
             raise
@@ -247,7 +253,7 @@ async def accept_virtual(
     assert isinstance(request, VirtualRequest)
     try:
         options.check_virtual(request.info.fabric_attr.prov_name)
-        endpoint = VirtualEndpoint(request.info, domain, options)
+        endpoint = VirtualEndpoint(request.info, domain, options, accepted=True)
         await endpoint._accept_over(request.oob_socket, request.hello, param)
     except BaseException:
         request._listener.withdraw(request)
@@ -266,7 +272,9 @@ async def listen_virtual(
     """Listen at a host and port for connections that the loop's multiplexer carries."""
     options.check_virtual(info.fabric_attr.prov_name)
     with ExitStack() as acquired:
-        multiplexer, release = acquire_multiplexer(Reactor.current(), info, domain, options.waiting, options.busy_poll)
+        multiplexer, release = acquire_multiplexer(
+            Reactor.current(), info, domain, options.waiting, options.busy_poll, listens=True
+        )
         acquired.callback(release)
         handle = VirtualListenerHandle(multiplexer, backlog)
         acquired.callback(handle.close)

@@ -339,17 +339,20 @@ def acquire_multiplexer(
     waiting: Waiting,
     busy_poll: float,
     *,
+    listens: bool = False,
     alone: bool = False,
 ) -> tuple[Multiplexer, Callable[[], None]]:
     """The loop's multiplexer for ``info`` (or for the caller's ``domain``), and a function that releases it.
 
-    ``alone`` gives one that is not shared.
+    A listener and the connections that it accepts share one with the clients of the loop, which may be its peers. Some
+    providers cannot carry that: there, clients have another one. ``alone`` gives one that is not shared.
     """
     if alone:
         own = Multiplexer(info, domain, waiting, busy_poll)
         return own, own.close
     where = (info.addr_format, opened_as(info, "tx_attr", "rx_attr", "ep_attr"))
-    key: Hashable = ("multiplexer", where, None if domain is None else id(domain), waiting, busy_poll)
+    side = listens if Quirk.OWN_PEER_CRASHES in quirks(info) else None
+    key: Hashable = ("multiplexer", where, None if domain is None else id(domain), waiting, busy_poll, side)
     key = reactor.open_key(key, lambda multiplexer: not multiplexer.endpoint.closed)
     multiplexer: Multiplexer = reactor.acquire(key, lambda: Multiplexer(info, domain, waiting, busy_poll))
     return multiplexer, lambda: reactor.release(key, Multiplexer.close)
