@@ -37,9 +37,10 @@ _LARGE_MESSAGES = 0.5
 class ConnectionlessHandle(shm_same_process.LingeringHandle):
     """A handle with an address vector, and a route for each peer that was sent to."""
 
-    __slots__ = ("events", "group_names", "groups", "kept_numbers", "leaving", "send_notices")
+    __slots__ = ("enabled", "events", "group_names", "groups", "kept_numbers", "leaving", "send_notices")
 
     def __init__(self, vector: AddressVector, *args: Any, **options: Any) -> None:
+        self.enabled = False  # rxm's queue crashes before that
         self.leaving: list[Route] = []  # routes of removed peers, while the provider holds operations for them
         super().__init__(vector, *args, **options)
         vector.users.add(self)
@@ -50,6 +51,10 @@ class ConnectionlessHandle(shm_same_process.LingeringHandle):
         self.group_names: set[object] = set()  # hosts of multicast groups that it has joined
         # numbers of peers that the provider reads for open groups, and for claims
         self.kept_numbers: Counter[int] = Counter()
+
+    def open_for_use(self) -> None:
+        self.enabled = True
+        super().open_for_use()
 
     def wait_until_quiet(self) -> None:
         if self.send_notices is not None:
@@ -83,14 +88,19 @@ class ConnectionlessHandle(shm_same_process.LingeringHandle):
     @property
     def _closes_early(self) -> bool:
         """Whether the provider closes a connection before it handles what has arrived, so that we must do it."""
-        return Quirk.CLOSE_POSTS_RECEIVES in self.known and not self.source.driver.closed()
+        return Quirk.CLOSE_POSTS_RECEIVES in self.known and self._reads
+
+    @property
+    def _reads(self) -> bool:
+        """Whether the queue can be read."""
+        return self.enabled and not self.source.driver.closed()
 
     def _handle_arrived(self) -> None:
         """Let the provider handle all messages that have arrived, before it closes a connection."""
         if self._closes_early:
             for _ in range(_READS):
                 self.source.drain()
-        elif Quirk.CONNECTING_CRASHES in self.known and not self.source.driver.closed():
+        elif Quirk.CONNECTING_CRASHES in self.known and self._reads:
             for _ in range(_READS_OF_BATCHES):
                 self.source.drain()
 
