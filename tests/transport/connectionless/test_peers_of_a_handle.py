@@ -67,6 +67,7 @@ class Receives:
     "route_to",
     "forget",
     "_closes_early",
+    "_reads",
     "_handle_arrived",
     "_end_receives",
     "peer_removed",
@@ -85,6 +86,7 @@ class Handle:
     def __init__(self) -> None:
         self.by_peer: dict[Any, Any] = {}
         self.known = Quirk(0)
+        self.enabled = True
         self.info = SimpleNamespace(caps=0)
         self.vector = SimpleNamespace(check=self.check, remove=lambda peer: self.order.append(peer))
         self.order: list[Any] = []
