@@ -10,7 +10,7 @@ import anyio.lowlevel
 import pytest
 
 import aiofabric
-from aiofabric import Access, RemoteRegion
+from aiofabric import Access, Listener, MemoryRegion, MessageEndpoint, RemoteRegion
 from tests.fixtures.children import Child, Parent
 from tests.fixtures.providers import Pair, over
 
@@ -65,17 +65,23 @@ async def test_memory_is_kept_until_the_write_has_ended(child: Any, provider: st
             assert await peer.aresult() == "written"
 
 
+async def being_written(listener: Listener, memory: bytearray) -> tuple[MessageEndpoint, MemoryRegion]:
+    """Accept a peer, and offer it memory, until its write has begun."""
+    endpoint = await (await listener.accept_request()).accept()
+    region = endpoint.domain.register(memory, access=Access.REMOTE_WRITE)
+    await endpoint.send(region.remote.pack())
+    while memory[0] != WRITTEN:
+        await anyio.lowlevel.checkpoint()
+    return endpoint, region
+
+
 @pytest.fixture
 async def stopped_writer(child: Any) -> AsyncIterator[tuple[Child, bytearray]]:
     """A peer over rxm that was stopped in the middle of its write; the connection and the region are closed."""
     async with aiofabric.listen("127.0.0.1", 0, provider="tcp;ofi_rxm") as listener:
         peer: Child = child(writes, "tcp;ofi_rxm", listener.address.port)
         memory = bytearray(SIZE)
-        endpoint = await (await listener.accept_request()).accept()
-        region = endpoint.domain.register(memory, access=Access.REMOTE_WRITE)
-        await endpoint.send(region.remote.pack())
-        while memory[0] != WRITTEN:
-            await anyio.lowlevel.checkpoint()
+        endpoint, region = await being_written(listener, memory)
         peer.send_signal(signal.SIGSTOP)
         endpoint.abort()
         region.close()
@@ -106,11 +112,7 @@ async def test_a_peer_that_stays_tells_when_its_write_has_ended(child: Any) -> N
     async with aiofabric.listen("127.0.0.1", 0, provider="tcp;ofi_rxm") as listener:
         peer: Child = child(writes_and_stays, "tcp;ofi_rxm", listener.address.port)
         memory = bytearray(SIZE)
-        endpoint = await (await listener.accept_request()).accept()
-        region = endpoint.domain.register(memory, access=Access.REMOTE_WRITE)
-        await endpoint.send(region.remote.pack())
-        while memory[0] != WRITTEN:
-            await anyio.lowlevel.checkpoint()
+        endpoint, region = await being_written(listener, memory)
         endpoint.abort()
         region.close()
         await until_free(memory)
