@@ -19,6 +19,7 @@ from .protocol.frames import (
     decode_ack,
     encode_item,
     encode_items,
+    encode_row,
     encode_signal,
 )
 from .protocol.sharing import Outgoing
@@ -102,7 +103,10 @@ class Consumer:
             group.since = monotonic()
         self._flush()
         if (large := group.large) is not None:
-            self._send_large(group, large)
+            if large.in_row and not (group.redelivered or self.connection.gather()):
+                self.outgoing.leave_open(group)
+            else:
+                self._send_large(group, large)
         elif len(group.items) > 1 or group.redelivered or self.connection.gather():
             self.connection.send(encode_items(group.items, group.numbers, group.redelivered))
         else:
@@ -113,7 +117,13 @@ class Consumer:
         group, self.outgoing.open = self.outgoing.open, None
         if group is None:
             return False
-        self.connection.send(encode_items(group.items, group.numbers))
+        large = group.large
+        if large is None:
+            self.connection.send(encode_items(group.items, group.numbers))
+        elif len(group.items) == 1:
+            self._send_large(group, large)
+        else:
+            self.connection.send(encode_row([each.parts[0] for each in group.items], group.numbers))
         return True
 
     def _send_large(self, group: ItemGroup, large: Large) -> None:

@@ -29,7 +29,7 @@ from .protocol.topics import (
     encode_head,
     encode_published,
 )
-from .runtime.connection import RECV_SIZE, PipelineConnection
+from .runtime.connection import RECV_SIZE, PipelineConnection, sized_for
 from .runtime.end import PipelineEnd, check_limits, new_id
 from .runtime.exposing import SMALL, expose, header_of, parts_of, travels
 from .runtime.metering import Counts
@@ -242,7 +242,9 @@ class Publish(PipelineEnd):
 
     def _joined(self, endpoint: MessageEndpoint, theirs: Hello) -> _Subscriber:
         items, size = self._most_out
-        theirs = replace(theirs, window=min(theirs.window, items), window_bytes=min(theirs.window_bytes, size))
+        theirs = replace(
+            sized_for(endpoint, theirs), window=min(theirs.window, items), window_bytes=min(theirs.window_bytes, size)
+        )
         subscriber = _Subscriber(self, endpoint, theirs)
         subscriber.connection.iteration_ended = self._burst.waited
         return subscriber

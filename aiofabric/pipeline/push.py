@@ -14,11 +14,11 @@ import anyio.lowlevel
 
 from ..arguments import check_type
 from .consumer import Consumer, close_regions
-from .protocol.frames import ITEM_COST
+from .protocol.frames import ITEM_COST, PART_ALIGNMENT
 from .protocol.groups import Large, cost_of
 from .protocol.hello import Hello, Role
 from .protocol.sharing import Sharing
-from .runtime.connection import INLINE, RECV_SIZE
+from .runtime.connection import INLINE, RECV_SIZE, sized_for
 from .runtime.end import PipelineEnd, check_limits, new_id
 from .runtime.exposing import SMALL, header_of, parts_of
 from .runtime.memory.item_pool import ItemPool
@@ -143,7 +143,7 @@ class Push(PipelineEnd):
             self._check_open()
             await anyio.lowlevel.checkpoint()  # before the item is pushed: a cancelled call has pushed nothing
         if type(data) is bytes and not header and (size := len(data)) <= INLINE:
-            item: bytes | Large = data if size <= SMALL else Large(b"", (data,), size)
+            item: bytes | Large = data if size <= SMALL else Large(b"", (data,), size, not size % PART_ALIGNMENT)
             cost = ITEM_COST + size
         else:
             item = _item(data, header)
@@ -303,7 +303,7 @@ class Push(PipelineEnd):
     # -- connections
 
     def _joined(self, endpoint: MessageEndpoint, theirs: Hello) -> Consumer:
-        consumer = Consumer(endpoint, theirs, self._sharing, self._pool, self._left, self._fail)
+        consumer = Consumer(endpoint, sized_for(endpoint, theirs), self._sharing, self._pool, self._left, self._fail)
         self._consumers[consumer.outgoing] = consumer
         consumer.connection.iteration_ended = self._burst.waited
         consumer.start()
@@ -341,8 +341,10 @@ def _item(data: Any, header: bytes) -> bytes | Large:
     header = header_of(header)
     parts = parts_of(data)
     size = len(header) + sum(map(len, parts))
-    if size <= INLINE:
-        parts = [bytes(part) for part in parts]
-        if size <= SMALL and len(parts) == 1 and not header:
-            return bytes(parts[0])
-    return Large(header, parts, size)
+    if size > INLINE:
+        return Large(header, parts, size)
+    parts = [bytes(part) for part in parts]
+    is_plain = len(parts) == 1 and not header
+    if is_plain and size <= SMALL:
+        return bytes(parts[0])
+    return Large(header, parts, size, is_plain and not size % PART_ALIGNMENT)

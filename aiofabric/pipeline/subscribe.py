@@ -236,10 +236,7 @@ class _Publisher(Incoming):
         for head in heads:
             _names(head)  # raises unless it is a head
         sizes = [len(head) + len(item) for head, item in zip(heads, items, strict=True)]
-        most = self.owner.hello.max_item_size
-        if most < RECV_SIZE and max(sizes) > most:
-            raise ProtocolError(f"a publication is larger than {most} bytes, the max_item_size of this subscriber")
-        place = self.receipts.arrived(len(items), ITEM_COST * len(items) + sum(sizes))
+        place = self.receipts.arrived(len(items), ITEM_COST * len(items) + sum(sizes), max(sizes))
         self.ready(_PublishedRest(self, place, items, numbers, heads))
 
     def all_ready(self) -> None:

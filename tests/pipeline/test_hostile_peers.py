@@ -12,7 +12,19 @@ import pytest
 
 import aiofabric
 from aiofabric.pipeline import Publish, Pull, Push, Subscribe
-from aiofabric.pipeline.protocol.frames import ACK, END, HEADER, ITEM, ITEMS, READ, encode_ack, encode_items
+from aiofabric.pipeline.protocol.frames import (
+    ACK,
+    END,
+    HEADER,
+    ITEM,
+    ITEMS,
+    READ,
+    ROW,
+    encode_ack,
+    encode_item,
+    encode_items,
+    encode_row,
+)
 from aiofabric.pipeline.protocol.hello import Hello, Role
 from aiofabric.pipeline.protocol.topics import PUBLISHED, SUBSCRIBE, encode_published
 from tests.fixtures.providers import HOST
@@ -37,6 +49,8 @@ TO_A_CONSUMER = [
     HEADER.pack(ITEM, 0, 0, 0, 0),
     encode_items([b"x"] * 2000, range(2000)),
     HEADER.pack(ITEM, 0, 1, 0, 0) + struct.pack("<QH", 1 << 63 | 1 << 40, 5) + b"where",
+    HEADER.pack(ROW, 0, 2, 0, 0),
+    HEADER.pack(ROW, 0, 2, 0, 0) + struct.pack("<4Q", 64, 1 << 63, 0, 1),
 ]
 TO_A_PRODUCER = [
     b"",
@@ -103,6 +117,27 @@ async def test_a_consumer_survives(provider: str, frame: bytes) -> None:
             tasks.start_soon(produce)
             with await pull.pull() as item:
                 assert bytes(item.data) == b"honest"
+
+
+@pytest.mark.parametrize(
+    "frame",
+    [
+        encode_items([b"", bytes(101)], [0, 1]),
+        b"".join(encode_item(b"", [bytes(101)], 0)),
+        b"".join(encode_item(b"h", [bytes(100)], 0)),
+        b"".join(encode_row([bytes(64), bytes(128)], [0, 1])),
+        b"".join(encode_item(b"", [(101, b"where")], 0)),
+    ],
+    ids=["small", "alone", "with its header", "in a row", "to be read"],
+)
+async def test_an_item_above_max_item_size_is_refused(provider: str, frame: bytes) -> None:
+    async with (
+        Pull(listen=(HOST, 0), max_item_size=100, provider=provider) as pull,
+        await aiofabric.connect(pull.address, provider=provider, param=PRODUCER) as hostile,
+    ):
+        await hostile.send(frame)
+        await ended(hostile)
+        assert pull.statistics().received == 0
 
 
 async def test_an_exposed_part_without_bytes(provider: str) -> None:

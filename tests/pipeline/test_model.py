@@ -25,7 +25,8 @@ MOST, MOST_BYTES = 20, 4000
 class Consumer:
     """A consumer of the model: it checks what it is sent, and acknowledges in any order."""
 
-    def __init__(self, window: int, window_bytes: int) -> None:
+    def __init__(self, window: int, window_bytes: int, *, gathers: bool = False) -> None:
+        self.gathers = gathers
         hello = Hello(Role.PULL, b"c" * 16, 4096, window, window_bytes, 1 << 20)
         self.shown: list[Large] = []
         self.outgoing = Outgoing(hello, self.send)
@@ -33,16 +34,30 @@ class Consumer:
         self.held: dict[int, tuple[int, int, bool]] = {}  # by place: number, cost, redelivered
 
     def send(self, sent: ItemGroup) -> None:
-        place = self.receipts.arrived(len(sent.items), sent.left_bytes)  # raises without room
+        self.flush()
+        if self.gathers and not sent.redelivered and len(sent.items) == 1 and (sent.large is None or sent.large.in_row):
+            self.outgoing.leave_open(sent)
+        else:
+            self.deliver(sent)
+
+    def flush(self) -> None:
+        """The gathered items arrive."""
+        group, self.outgoing.open = self.outgoing.open, None
+        if group is not None:
+            self.deliver(group)
+
+    def deliver(self, sent: ItemGroup) -> None:
+        place = self.receipts.arrived(len(sent.items), sent.left_bytes, 0)  # raises without room
         assert place == sent.start
         for at, (item, number) in enumerate(zip(sent.items, sent.numbers, strict=True)):
             data = item
             if isinstance(item, Large):
-                assert item is sent.large
-                assert item.exposed is None  # to a consumer before this one
-                item.exposed = []
-                self.shown.append(item)
                 (data,) = item.parts
+                if not item.in_row:
+                    assert item is sent.large
+                    assert item.exposed is None  # to a consumer before this one
+                    item.exposed = []
+                    self.shown.append(item)
             assert data == str(number).encode() * (len(data) // len(str(number)))
             self.held[place + at] = number, cost_of(item), sent.redelivered
 
@@ -62,15 +77,16 @@ class Pipeline(RuleBasedStateMachine):
         self.finished: set[int] = set()  # numbers that were acknowledged
         self.delivered: set[int] = set()
 
-    @rule(window=st.integers(1, 30), window_bytes=st.integers(1, 2000) | st.just(1 << 20))
-    def come(self, window: int, window_bytes: int) -> None:
-        self.consumers.append(Consumer(window, window_bytes))
+    @rule(window=st.integers(1, 30), window_bytes=st.integers(1, 2000) | st.just(1 << 20), gathers=st.booleans())
+    def come(self, window: int, window_bytes: int, gathers: bool) -> None:
+        self.consumers.append(Consumer(window, window_bytes, gathers=gathers))
         self.producer.join(self.consumers[-1].outgoing)
 
     @precondition(lambda self: self.consumers)
     @rule(data=st.data())
     def go(self, data: st.DataObject) -> None:
         leaving = self.consumers.pop(data.draw(st.integers(0, len(self.consumers) - 1)))
+        leaving.flush()
         self.delivered |= {number for number, _, _ in leaving.held.values()}
         self.producer.leave(leaving.outgoing)
         assert self.at_least_once or all(large.exposed is None for large in leaving.shown)
@@ -80,16 +96,21 @@ class Pipeline(RuleBasedStateMachine):
         item = str(self.producer.pushed).encode() * repeats
         self.producer.push(item, cost_of(item))
 
-    @rule(repeats=st.integers(1, 600))
-    def push_large(self, repeats: int) -> None:
+    @rule(repeats=st.integers(1, 600), in_row=st.booleans())
+    def push_large(self, repeats: int, in_row: bool) -> None:
         data = str(self.producer.pushed).encode() * repeats
-        item = Large(b"", (data,), len(data))
+        item = Large(b"", (data,), len(data), in_row)
         self.producer.push(item, cost_of(item))
 
     @rule(sizes=st.lists(st.integers(1, 200), min_size=1, max_size=30))
     def push_some(self, sizes: list[int]) -> None:
         first = self.producer.pushed
         self.producer.push_some([str(first + at).encode() * size for at, size in enumerate(sizes)])
+
+    @rule()
+    def iteration_ends(self) -> None:
+        for each in self.consumers:
+            each.flush()
 
     @precondition(lambda self: any(each.held for each in self.consumers))
     @rule(data=st.data())
@@ -106,6 +127,7 @@ class Pipeline(RuleBasedStateMachine):
     @invariant()
     def nothing_is_lost(self) -> None:
         held = {number for each in self.consumers for number, _, _ in each.held.values()}
+        held |= {number for each in self.consumers if each.outgoing.open for number in each.outgoing.open.numbers}
         waiting = self.producer.kept - len(held)  # came back, and no consumer has room
         lost = set() if self.at_least_once else self.delivered
         assert self.producer.lost == len(lost)
@@ -116,9 +138,19 @@ class Pipeline(RuleBasedStateMachine):
 
     @invariant()
     def memory_is_shown_while_a_consumer_has_the_item(self) -> None:
-        large = [item for each in self.consumers for group in each.outgoing.groups for item in group.items]
+        items = [item for each in self.consumers for group in each.outgoing.groups for item in group.items]
+        large = [item for item in items if isinstance(item, Large) and not item.in_row]
         shown = [item for each in self.consumers for item in each.shown if item.exposed is not None]
-        assert {id(item) for item in large if isinstance(item, Large)} == {id(item) for item in shown}
+        assert {id(item) for item in large} == {id(item) for item in shown}
+
+    @invariant()
+    def what_was_acknowledged_keeps_no_memory(self) -> None:
+        for each in self.consumers:
+            waiting = set(each.outgoing.open.numbers) if each.outgoing.open else set()
+            waiting |= {number for number, _, _ in each.held.values()}
+            for group in each.outgoing.groups:
+                for item, number in zip(group.items, group.numbers, strict=True):
+                    assert not isinstance(item, Large) or bool(item.parts) == (number in waiting)
 
     @invariant()
     def what_came_twice_is_marked(self) -> None:
@@ -134,6 +166,7 @@ class Pipeline(RuleBasedStateMachine):
     def teardown(self) -> None:
         """A consumer with room for everything gets all that is left."""
         for each in self.consumers:
+            each.flush()
             self.producer.leave(each.outgoing)
         last = Consumer(1000, 1 << 20)
         self.producer.join(last.outgoing)

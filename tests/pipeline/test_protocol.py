@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import struct
 from typing import TYPE_CHECKING
 
 import pytest
 
 from aiofabric.pipeline.protocol.frames import (
+    HEADER,
     ITEM_COST,
+    ROW,
     ProtocolError,
     decode_ack,
     decode_item,
     decode_items,
+    decode_row,
     encode_ack,
     encode_item,
     encode_items,
+    encode_row,
 )
 from aiofabric.pipeline.protocol.groups import Large, cost_of
 from aiofabric.pipeline.protocol.hello import Hello, HelloError, Role
@@ -110,6 +115,26 @@ def test_a_large_item_comes_out_as_it_went_in() -> None:
     assert found.size == 4 + 4 + (1 << 20)
 
 
+@pytest.mark.parametrize("sizes", [(64,), (64, 128), (4160, 64, 65536)], ids=len)
+def test_a_row_comes_out_as_it_went_in(sizes: tuple[int, ...]) -> None:
+    items = [bytes([at]) * size for at, size in enumerate(sizes)]
+    frame = b"".join(encode_row(items, range(5, 5 + len(sizes))))
+    start, found, numbers = decode_row(memoryview(frame))
+    assert start % 64 == 0
+    assert (tuple(found), list(numbers)) == (sizes, [*range(5, 5 + len(sizes))])
+    assert frame[start:] == b"".join(items)
+
+
+@pytest.mark.parametrize(
+    ("count", "sizes", "length"),
+    [(0, (), 64), (4, (64,) * 4, 64 + 80 + 256), (1, (63,), 64 + 63), (2, (64, 128), 64 + 191), (2, (1 << 63, 0), 64)],
+)
+def test_a_row_of_another_size_is_an_error(count: int, sizes: tuple[int, ...], length: int) -> None:
+    start = HEADER.pack(ROW, 0, count, 0, 0) + struct.pack(f"<{2 * count}Q", *sizes, *range(count))
+    with pytest.raises(ProtocolError, match="for a row of"):
+        decode_row(memoryview(start.ljust(length, b"\0")))
+
+
 def test_ranges_come_out_as_they_went_in() -> None:
     assert decode_ack(memoryview(encode_ack([(0, 3), (9, 10)]))) == [(0, 3), (9, 10)]
 
@@ -119,6 +144,7 @@ def test_a_frame_that_was_cut_is_an_error(cut: int) -> None:
     frames = (
         (decode_items, encode_items([b"abc", b"defgh"], [1, 4])),
         (decode_item, b"".join(encode_item(b"h", [b"part", (9, b"where")], 1))),
+        (decode_row, b"".join(encode_row([bytes(64), bytes(128)], [1, 4]))),
         (decode_ack, encode_ack([(0, 3)])),
     )
     for decode, frame in frames:
@@ -245,8 +271,8 @@ def test_an_item_larger_than_a_consumer_takes_is_not_sent_to_it() -> None:
     producer.join(one)
     assert push(producer, bytes((1 << 20) + 1), bytes(1 << 20)) == [False, True]
     receipts = Receipts(room_for(2, 1000))
-    with pytest.raises(ProtocolError, match="there was room"):
-        receipts.arrived(1, (1 << 20) + 1 + ITEM_COST)
+    with pytest.raises(ProtocolError, match="max_item_size here is 1048576"):
+        receipts.arrived(1, (1 << 20) + 1 + ITEM_COST, (1 << 20) + 1)
 
 
 def test_many_items_fill_frames_and_windows() -> None:
@@ -261,6 +287,30 @@ def test_many_items_fill_frames_and_windows() -> None:
     frames = [encode_items(sent.items, sent.numbers) for sent in sent]
     assert all(len(frame) <= 65536 for frame in frames)
     assert len(frames) < 7
+
+
+def test_an_open_row_takes_three_items_of_its_kind() -> None:
+    producer = sharing()
+    one, sent = consumer(window=20)
+    producer.join(one)
+
+    def push_large(*sizes: int, in_row: bool = True) -> None:
+        for size in sizes:
+            assert producer.push(Large(b"", (bytes(size),), size, in_row), ITEM_COST + size) >= 0
+
+    push_large(64)
+    one.leave_open(sent[-1])
+    push_large(64, in_row=False)
+    assert push(producer, b"small") == [True]
+    push_large(64, 64, 64)
+    assert [len(group.items) for group in sent] == [3, 1, 1, 1]
+    push_large(30_000)
+    one.leave_open(sent[-1])
+    push_large(30_000, 30_000)  # the receive has 65,536 bytes
+    assert [len(group.items) for group in sent[4:]] == [2, 1]
+    one.leave_open(sent[2])
+    push_large(64)
+    assert [len(group.items) for group in sent[6:]] == [1]
 
 
 @pytest.mark.parametrize("places", [(0, 2), (1, 1), (-1, 1), (5, 9)])
@@ -288,7 +338,7 @@ def test_a_second_acknowledgement_gives_no_second_credit() -> None:
 
 def test_places_are_acknowledged_as_ranges() -> None:
     receipts = Receipts(room_for(100, 1 << 20))
-    assert receipts.arrived(10, 640) == 0
+    assert receipts.arrived(10, 640, 0) == 0
     for place in (0, 1, 2, 9, 4, 3):
         receipts.ack(place, 64)
     assert receipts.unsent == 6
@@ -298,15 +348,15 @@ def test_places_are_acknowledged_as_ranges() -> None:
 
 def test_more_items_than_there_was_room_for_are_an_error() -> None:
     receipts = Receipts(room_for(2, 1000))
-    receipts.arrived(2, 200)
+    receipts.arrived(2, 200, 36)
     with pytest.raises(ProtocolError, match="there was room for 0"):
-        receipts.arrived(1, 100)
+        receipts.arrived(1, 100, 36)
 
 
 def test_more_bytes_than_there_was_room_for_are_an_error_unless_they_come_alone() -> None:
     receipts = Receipts(room_for(10, 1000))
-    assert receipts.arrived(1, 5000) == 0
+    assert receipts.arrived(1, 5000, 4936) == 0
     with pytest.raises(ProtocolError, match="bytes"):
-        receipts.arrived(1, 100)
+        receipts.arrived(1, 100, 36)
     receipts.ack(0, 5000)
-    assert receipts.arrived(1, 100) == 1
+    assert receipts.arrived(1, 100, 36) == 1

@@ -41,7 +41,7 @@ class Subscriber:
             self.refused += 1
             return False
         assert published.topic.startswith(self.wishes.topics)
-        self.held.append((self.receipts.arrived(1, published.cost), published.cost))  # raises without room
+        self.held.append((self.receipts.arrived(1, published.cost, 0), published.cost))  # raises without room
         name = published.topic, published.key
         assert self.by_key.get(name, -1) < published.number
         self.by_key[name] = published.number

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import logging
+import random
 import tracemalloc
 import weakref
 from contextlib import asynccontextmanager, suppress
@@ -280,6 +281,76 @@ async def test_large_and_small_items_keep_their_order(provider: str) -> None:
             with await pull.pull() as item:
                 found.append(len(item))
         assert found == sizes
+
+
+async def test_items_of_all_sizes_keep_their_order_and_their_bytes(provider: str) -> None:
+    """Several in one message, alone, or read: a random choice, pushed without a wait."""
+    choice = random.Random(1)
+    borders = [64, 4096, 4097, 4160, LENT[0] - 64, LENT[0], LENT[0] + 64, 40_000, INLINE - 64, INLINE - 1, INLINE]
+    sizes = choice.choices(borders, k=300) + [INLINE + 64, LENT[0], LENT[0]] * 5
+    async with joined(provider) as (push, pull), anyio.create_task_group() as tasks:
+
+        async def produce() -> None:
+            for number, size in enumerate(sizes):
+                header = b"h" if choice.random() < 0.1 else b""
+                await push.push(bytes([number % 251]) * size, header=header)
+
+        tasks.start_soon(produce)
+        held: list[Item] = []
+        for number, size in enumerate(sizes):
+            item = await pull.pull()
+            assert (item.number, len(item.data)) == (number, size)
+            held.append(item)
+            if len(held) > 20:  # in any order: the others of its message stay as they are
+                each = held.pop(choice.randrange(len(held)))
+                assert bytes(each.data) == bytes([each.number % 251]) * len(each.data)
+                each.ack()
+        for each in held:
+            assert bytes(each.data) == bytes([each.number % 251]) * len(each.data)
+            each.ack()
+        await push.drain()
+        assert pull.statistics().lent_bytes == 0
+
+
+@pytest.mark.parametrize("delivery", ["at_least_once", "at_most_once"])
+async def test_what_is_left_of_a_message_with_several_items_goes_to_another_consumer(
+    provider: str, delivery: str
+) -> None:
+    async with Push(listen=(HOST, 0), delivery=delivery, provider=provider) as push:  # type: ignore[arg-type]
+        async with Pull(push.address, provider=provider) as first:
+            await until(lambda: bool(push.statistics().consumers))
+            for number in range(7):
+                await push.push(bytes([number]) * LENT[0])
+            items = [await first.pull() for _ in range(7)]
+            for at in (2, 5):
+                items[at].ack()
+            items[0].give_back()
+        left = [0, 1, 3, 4, 6] if delivery == "at_least_once" else []
+        async with Pull(push.address, provider=provider) as second:
+            for number in left:
+                with await second.pull() as item:
+                    assert (item.number, item.redelivered, item.data[0]) == (number, True, number)
+            await push.drain()
+        assert push.statistics().lost == 4 * (not left)  # 0 was given back: taken
+
+
+async def test_frames_that_wait_for_the_endpoint_leave_in_order(provider: str) -> None:
+    count = 300  # more than an endpoint is given at once
+    async with joined(provider) as (push, pull), anyio.create_task_group() as tasks:
+
+        async def produce() -> None:
+            for number in range(count):
+                await push.push([bytes([number % 251]) * 30_000, b"second"], header=b"h")
+                await push.push(b"small")
+
+        tasks.start_soon(produce)
+        await until(lambda: push.statistics().pushed == 2 * count)  # meanwhile nothing is pulled
+        for number in range(count):
+            with await pull.pull() as item:
+                assert (item.number, item.parts[0][29_999]) == (2 * number, number % 251)
+            with await pull.pull() as item:
+                assert (item.number, item.data) == (2 * number + 1, b"small")
+        await push.drain()
 
 
 async def test_pull_many_gets_what_came_together(provider: str) -> None:

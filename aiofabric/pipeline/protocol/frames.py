@@ -1,6 +1,6 @@
 """Frames: one fabric message each, little-endian. All begin with a header of 16 bytes::
 
-    byte 0       kind: ITEMS, ITEM, FULL, DRAINING, END from the producer; ACK, READ from the consumer
+    byte 0       kind: ITEMS, ITEM, ROW, FULL, DRAINING, END from the producer; ACK, READ from the consumer
     byte 1       flags: REDELIVERED, NUMBERED
     bytes 2-3    count
     bytes 4-7    size
@@ -14,6 +14,9 @@ header, zeros up to a multiple of 64 bytes, then the parts. So the memory of a r
 array over it has aligned values. A part whose size has the bit EXPOSED stays in the producer's memory; two bytes of
 length and the description of that memory come in its place, and the consumer reads it (RMA). When it has read all of
 them it says READ, with the item's place among those of the connection as ``number``.
+
+ROW carries ``count`` items of one part and no header, whose sizes are multiples of 64 bytes: their sizes and their
+numbers (eight bytes each), zeros up to a multiple of 64 bytes, then the items.
 
 ACK gives back the credits of items: ``count`` ranges of places, each as its start and end (eight bytes each). FULL says
 that the next item has waited for a while for acknowledgements, also of this consumer: nothing else comes before.
@@ -41,11 +44,13 @@ __all__ = [
     "ITEM",
     "ITEMS",
     "ITEM_COST",
+    "MOST_IN_ROW",
     "MOST_ITEMS",
     "MOST_PARTS",
     "PART_ALIGNMENT",
     "READ",
     "REDELIVERED",
+    "ROW",
     "LargeItem",
     "ProtocolError",
     "SmallItems",
@@ -55,9 +60,11 @@ __all__ = [
     "decode_item",
     "decode_items",
     "decode_one_part",
+    "decode_row",
     "encode_ack",
     "encode_item",
     "encode_items",
+    "encode_row",
     "encode_signal",
 ]
 
@@ -68,6 +75,7 @@ ACK: Final = 3
 READ: Final = 4
 DRAINING: Final = 9  # 5 to 8: see `topics`
 FULL: Final = 10
+ROW: Final = 11
 
 REDELIVERED: Final = 1
 NUMBERED: Final = 2
@@ -82,6 +90,8 @@ MOST_ITEMS: Final = 65535
 """Items of one frame."""
 MOST_PARTS: Final = 256
 """Parts of one item."""
+MOST_IN_ROW: Final = 3
+"""Items of one row. With the start of its frame they are four pieces: as many as most providers send without a copy."""
 MOST_RANGES: Final = 2048
 """Ranges of one ACK."""
 
@@ -90,6 +100,12 @@ PART_ALIGNMENT: Final = 64
 
 ITEM_COST: Final = 64
 """Bytes that an item takes at the consumer in addition to its data; they count as its data does."""
+
+_ROW_START: Final = {
+    count: struct.Struct(f"<BBHIQ{2 * count}Q{-(HEADER.size + 16 * count) % PART_ALIGNMENT}x")
+    for count in range(1, MOST_IN_ROW + 1)
+}
+"""By the number of items: what comes before them."""
 
 _DESCRIBED: Final = struct.Struct("<H")
 
@@ -229,6 +245,29 @@ def decode_item(frame: memoryview) -> LargeItem:
     if at != whole:
         raise ProtocolError(f"a frame of {whole} bytes for an item of {at} bytes")
     return LargeItem(header, parts, number, bool(flags & REDELIVERED), total)
+
+
+def encode_row(items: Sequence[bytes], numbers: Sequence[int]) -> list[bytes]:
+    """A frame of items whose sizes are multiples of `PART_ALIGNMENT`, as the pieces of a fabric message."""
+    count = len(items)
+    return [_ROW_START[count].pack(ROW, 0, count, 0, 0, *map(len, items), *numbers), *items]
+
+
+def decode_row(frame: memoryview) -> tuple[int, Sequence[int], Sequence[int]]:
+    """Where the first item of a row starts, the sizes of the items, and their numbers."""
+    count = HEADER.unpack_from(frame)[2]
+    layout = _ROW_START.get(count)
+    if layout is None or len(frame) < layout.size:
+        raise ProtocolError(f"a frame of {len(frame)} bytes for a row of {count} items")
+    found = layout.unpack_from(frame)
+    sizes = found[5 : 5 + count]
+    end, bits = layout.size, 0
+    for size in sizes:
+        end += size
+        bits |= size
+    if end != len(frame) or bits % PART_ALIGNMENT:
+        raise ProtocolError(f"a frame of {len(frame)} bytes for a row of items of {sizes} bytes")
+    return layout.size, sizes, found[5 + count :]
 
 
 def encode_ack(ranges: Sequence[tuple[int, int]]) -> bytes:

@@ -13,11 +13,14 @@ __all__ = ["Large", "ItemGroup"]
 
 
 class Large:
-    """An item that is not copied: several parts, a header, or more bytes than a small item."""
+    """An item that is not copied: several parts, a header, or more bytes than a small item. ``in_row``: whether it may
+    share a frame with others.
+    """
 
-    __slots__ = ("exposed", "header", "parts", "size")
+    __slots__ = ("exposed", "header", "in_row", "parts", "size")
 
-    def __init__(self, header: bytes, parts: Sequence[Any], size: int) -> None:
+    def __init__(self, header: bytes, parts: Sequence[Any], size: int, in_row: bool = False) -> None:
+        self.in_row = in_row
         self.header = header
         self.parts = parts
         self.size = size
@@ -28,7 +31,7 @@ class ItemGroup:
     """Items with their numbers, and ``start``, the place of the first among the items of the connection.
 
     ``since``: when the first one was sent for the first time, in seconds of any clock; 0: not yet. ``items`` has small
-    ones, as bytes, or is a list of one `Large`.
+    ones, as bytes, or is a row of `Large`; most rows have only one.
     """
 
     __slots__ = ("_acked", "items", "left", "left_bytes", "numbers", "redelivered", "since", "start")
@@ -51,11 +54,12 @@ class ItemGroup:
 
     @property
     def large(self) -> Large | None:
+        """The first item of a row."""
         first = self.items[0]
         return first if type(first) is Large else None
 
-    def add(self, item: bytes, number: int, cost: int) -> None:
-        """A small item joins a group whose ``items`` and ``numbers`` are lists."""
+    def add(self, item: bytes | Large, number: int, cost: int) -> None:
+        """An item joins a group whose ``items`` and ``numbers`` are lists."""
         self.items.append(item)  # type: ignore[attr-defined]
         self.numbers.append(number)  # type: ignore[attr-defined]
         self.left += 1
@@ -73,7 +77,10 @@ class ItemGroup:
             if at not in self._acked:
                 self._acked.add(at)
                 items += 1
-                size += cost_of(self.items[at])
+                item = self.items[at]
+                size += cost_of(item)
+                if type(item) is Large:
+                    item.parts = ()  # the others of the row do not keep its memory
         self.left -= items
         self.left_bytes -= size
         return items, size

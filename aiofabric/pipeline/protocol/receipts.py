@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from .frames import ITEM_COST, MOST_RANGES, ProtocolError
+from .frames import MOST_RANGES, ProtocolError
 
 if TYPE_CHECKING:
     from .hello import Hello
@@ -21,7 +21,7 @@ class Receipts:
     __slots__ = (
         "_bytes_left",
         "_items_left",
-        "_most_cost",
+        "_max_item_size",
         "_most_unsent",
         "_most_unsent_bytes",
         "_ranges",
@@ -35,7 +35,7 @@ class Receipts:
     def __init__(self, ours: Hello) -> None:
         self.window = self._items_left = ours.window
         self._bytes_left = ours.window_bytes
-        self._most_cost = ours.max_item_size + ITEM_COST
+        self._max_item_size = ours.max_item_size
         self._ranges: list[list[int]] = []
         self.place = 0  # of the next item
         self.whole_cost = 0  # bytes of all items that have arrived
@@ -48,9 +48,13 @@ class Receipts:
         """Items that have arrived, and that are not acknowledged."""
         return self.window - self._items_left
 
-    def arrived(self, items: int, cost: int) -> int:
-        """Items have arrived; returns the place of the first. Raises `ProtocolError` if there was no room for them."""
-        alone = self._items_left == self.window and items == 1 and cost <= self._most_cost
+    def arrived(self, items: int, cost: int, largest: int) -> int:
+        """Items have arrived, the ``largest`` of so many bytes; returns the place of the first. Raises `ProtocolError`
+        if it is too large, or if there was no room for them.
+        """
+        if largest > self._max_item_size:
+            raise ProtocolError(f"an item of {largest} bytes came; the max_item_size here is {self._max_item_size}")
+        alone = self._items_left == self.window and items == 1
         if items > self._items_left or (cost > self._bytes_left and not alone):
             raise ProtocolError(
                 f"{items} items of {cost} bytes came; there was room for {self._items_left} of {self._bytes_left} bytes"

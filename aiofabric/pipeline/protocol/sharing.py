@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING, Any, Final
 
-from .frames import ITEM_COST, MOST_ITEMS, ProtocolError
+from .frames import ITEM_COST, MOST_IN_ROW, MOST_ITEMS, ProtocolError
 from .groups import ItemGroup, Large, cost_of
 
 if TYPE_CHECKING:
@@ -29,8 +29,8 @@ FRAME_ROOM: Final = 64
 class Outgoing:
     """The items that one consumer was sent, and its credits.
 
-    ``send`` is called with each group, which the consumer has room for. If it leaves the group in ``open``, small
-    items join that group until ``open`` is None again.
+    ``send`` is called with each group, which the consumer has room for. If it leaves the group in ``open``, items of
+    its kind join that group until ``open`` is None again.
     """
 
     __slots__ = (
@@ -43,6 +43,7 @@ class Outgoing:
         "open",
         "place",
         "recv_size",
+        "row_left",
         "send",
         "window",
     )
@@ -57,7 +58,8 @@ class Outgoing:
         self.place = 0  # of the next item
         self.groups: deque[ItemGroup] = deque()  # that are not acknowledged, in the order of their places
         self.open: ItemGroup | None = None
-        self.frame_left = 0  # bytes of the open group's frame
+        self.frame_left = 0  # bytes of the open group's frame for small items
+        self.row_left = 0  # and for items of a row
 
     @property
     def items_out(self) -> int:
@@ -80,9 +82,12 @@ class Outgoing:
         self.send(group)
 
     def leave_open(self, group: ItemGroup) -> None:
-        """Let small items join a group of one."""
+        """Let items join a group of one."""
         self.open = group
-        self.frame_left = self.recv_size - FRAME_ROOM - len(group.items[0]) - NUMBERED_COST
+        if (large := group.large) is not None:
+            self.frame_left, self.row_left = 0, self.recv_size - FRAME_ROOM - large.size
+        else:
+            self.frame_left, self.row_left = self.recv_size - FRAME_ROOM - len(group.items[0]) - NUMBERED_COST, 0
 
     def join(self, item: bytes, number: int, cost: int) -> bool:
         """Add a small item to the open group; False if there is none, or if it is full."""
@@ -90,11 +95,23 @@ class Outgoing:
         if group is None or (left := self.frame_left - len(item) - NUMBERED_COST) < 0:
             return False
         self.frame_left = left
+        self._add(group, item, number, cost)
+        return True
+
+    def join_row(self, item: Large, number: int, cost: int) -> bool:
+        """Add an item to the open group; False if that is no row, or if it is full."""
+        group = self.open
+        if group is None or not item.in_row or (left := self.row_left - item.size) < 0:
+            return False
+        self.row_left = left if len(group.items) + 1 < MOST_IN_ROW else 0
+        self._add(group, item, number, cost)
+        return True
+
+    def _add(self, group: ItemGroup, item: bytes | Large, number: int, cost: int) -> None:
         group.add(item, number, cost)
         self.place += 1
         self.items_left -= 1
         self.bytes_left -= cost
-        return True
 
 
 class Sharing:
@@ -189,7 +206,7 @@ class Sharing:
         self.pushed = number + 1
         self.kept += 1
         self.kept_bytes += cost
-        if type(item) is Large or not consumer.join(item, number, cost):
+        if not (consumer.join_row if type(item) is Large else consumer.join)(item, number, cost):
             consumer.give(ItemGroup([item], [number], cost))
         return number
 

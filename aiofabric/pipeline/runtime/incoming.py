@@ -22,17 +22,20 @@ from ..protocol.frames import (
     ITEM_COST,
     ITEMS,
     READ,
+    ROW,
     ProtocolError,
     aligned,
     decode_item,
     decode_items,
     decode_one_part,
+    decode_row,
     encode_ack,
     encode_signal,
 )
 from ..protocol.receipts import Receipts
-from .connection import RECV_SIZE, PipelineConnection
+from .connection import PipelineConnection
 from .item import Item, Items
+from .memory.lent_memory import SharedLoan
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator, Sequence
@@ -116,6 +119,9 @@ class Incoming:
                 self._large(decode_item(frame))
             else:
                 self._one_part(frame, *one)
+        elif kind == ROW:
+            self.owner.full.discard(self)
+            self._row(frame, *decode_row(frame))
         elif kind == FULL:
             if self.receipts.items_out:
                 self.owner.producer_is_full(self)
@@ -144,18 +150,18 @@ class Incoming:
         """Raise `ProtocolError` unless the header is one of this kind of producers."""
 
     def _small(self, small: SmallItems) -> None:
-        items, most = small.items, self.owner.hello.max_item_size
-        if most < RECV_SIZE and max(map(len, items)) > most:
-            raise ProtocolError(f"an item is larger than {most} bytes, the max_item_size of this consumer")
-        place = self.receipts.arrived(len(items), ITEM_COST * len(items) + sum(map(len, items)))
+        items = small.items
+        sizes = [*map(len, items)]
+        place = self.receipts.arrived(len(items), ITEM_COST * len(items) + sum(sizes), max(sizes))
         self.ready(Rest(self, place, items, small.numbers, small.redelivered))
 
     def _one_part(self, frame: memoryview, header: bytes, start: int, number: int, redelivered: bool) -> None:
         """An item of one part, which is in the frame. The receive is lent to the program if the item is large."""
         self.check_header(header)
         size = len(frame) - start
-        cost = ITEM_COST + len(header) + size
-        place = self.receipts.arrived(1, cost)
+        whole = len(header) + size
+        cost = ITEM_COST + whole
+        place = self.receipts.arrived(1, cost, whole)
         loan = self.connection.loan(start) if size >= LENT_FROM else None
         if loan is not None:
             view = loan.view
@@ -168,11 +174,32 @@ class Incoming:
         else:
             self.ready(self.item_of(place, cost, (bytes(frame[start:]),), number, redelivered, header))
 
+    def _row(self, frame: memoryview, start: int, sizes: Sequence[int], numbers: Sequence[int]) -> None:
+        """Items of one part each, in one frame. Its receive is lent to the program if one of them is large."""
+        self.check_header(b"")
+        place = self.receipts.arrived(len(sizes), ITEM_COST * len(sizes) + sum(sizes), max(sizes))
+        lent = sum([size >= LENT_FROM for size in sizes])
+        loan = self.connection.loan(start) if lent else None
+        shared, data = (SharedLoan(loan, lent), loan.view) if loan is not None else (None, frame[start:])
+        at = 0
+        for each, (size, number) in enumerate(zip(sizes, numbers, strict=True), place):
+            part = data[at : at + size]
+            at += size
+            if size < LENT_FROM:
+                self.ready(self.item_of(each, ITEM_COST + size, (bytes(part),), number, False, b""))
+            elif shared is None:
+                self._copy(each, ITEM_COST + size, [part], number, False, b"")
+            else:
+                self.memory.count(size)
+                item = self.item_of(each, ITEM_COST + size, (part,), number, False, b"")
+                item._lend(shared)
+                self.ready(item)
+
     def _large(self, large: LargeItem) -> None:
         self.check_header(large.header)
         header, parts, number, redelivered, size = large
         cost = ITEM_COST + size
-        place = self.receipts.arrived(1, cost)
+        place = self.receipts.arrived(1, cost, size)
         if any(isinstance(part, tuple) for part in parts):
             copied = [part if isinstance(part, tuple) else bytes(part) for part in parts]
             pending = Pending()

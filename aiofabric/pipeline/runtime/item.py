@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from ..._core import LoanCore
-    from .memory.lent_memory import LentMemory
+    from .memory.lent_memory import LentMemory, SharedLoan
 
 __all__ = ["Item", "Items"]
 
@@ -151,7 +151,7 @@ class Item(Scope):
         """The first part: most items have only one."""
         return self.parts[0]
 
-    def _lend(self, memory: bytearray | LoanCore) -> None:
+    def _lend(self, memory: bytearray | LoanCore | SharedLoan) -> None:
         """The parts are in memory that is used again after the scope: of the end, or of a receive."""
         self._memory = memory
 

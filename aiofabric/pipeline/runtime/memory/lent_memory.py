@@ -64,7 +64,7 @@ class LentMemory:
         """So much of a message stays where it is until `end_loan`."""
         self._list.taken += size
 
-    def end_loan(self, loan: LoanCore, view: memoryview) -> None:
+    def end_loan(self, loan: LoanCore | SharedLoan, view: memoryview) -> None:
         """The scope has ended: the receive is posted again when nothing refers to the message."""
         self._list.taken -= len(view)
         with suppress(BufferError):  # an array over it
@@ -107,6 +107,21 @@ class LentMemory:
         memory = self._referred.popleft()
         self._referred_bytes -= len(memory)
         return memory
+
+
+class SharedLoan:
+    """The loan of a message with several items: it ends with the last of their scopes."""
+
+    __slots__ = ("_left", "_loan")
+
+    def __init__(self, loan: LoanCore, items: int) -> None:
+        self._loan = loan
+        self._left = items
+
+    def end(self) -> None:
+        self._left -= 1
+        if not self._left:
+            self._loan.end()
 
 
 def _is_free(memory: bytearray) -> bool:
