@@ -84,6 +84,7 @@ HEADER: Final = struct.Struct("<BBHIQ")
 EXPOSED: Final = 1 << 63
 _ONE_ITEM: Final = struct.Struct("<BBHIQI")  # a header, and the length of the only item
 _ONE_PART: Final = struct.Struct("<BBHIQQ")  # a header, and the size of the only part
+_ONE_RANGE: Final = struct.Struct("<BBHIQQQ")  # a header, and the start and end of the only range
 _PLAIN_PART: Final = struct.Struct("<BBHIQQ40x")  # the same, and zeros up to the part: the item has no header
 
 MOST_ITEMS: Final = 65535
@@ -272,11 +273,17 @@ def decode_row(frame: memoryview) -> tuple[int, Sequence[int], Sequence[int]]:
 
 def encode_ack(ranges: Sequence[tuple[int, int]]) -> bytes:
     """A frame that acknowledges ranges of places."""
+    if len(ranges) == 1:  # 0.3 us instead of 0.8
+        return _ONE_RANGE.pack(ACK, 0, 1, 0, 0, *ranges[0])
     return HEADER.pack(ACK, 0, len(ranges), 0, 0) + array("Q", [each for pair in ranges for each in pair]).tobytes()
 
 
 def decode_ack(frame: memoryview) -> list[tuple[int, int]]:
     """The ranges of a frame, each as start and end."""
+    if len(frame) == _ONE_RANGE.size:  # 0.3 us instead of 1.1
+        _, _, count, _, _, start, end = _ONE_RANGE.unpack_from(frame)
+        if count == 1:
+            return [(start, end)]
     count = HEADER.unpack_from(frame)[2]
     if len(frame) != HEADER.size + 16 * count or count > MOST_RANGES:
         raise ProtocolError(f"an acknowledgement of {len(frame)} bytes for {count} ranges")

@@ -36,7 +36,7 @@ class Receipts:
         self.window = self._items_left = ours.window
         self._bytes_left = ours.window_bytes
         self._max_item_size = ours.max_item_size
-        self._ranges: list[list[int]] = []
+        self._ranges: list[tuple[int, int]] = []
         self.place = 0  # of the next item
         self.whole_cost = 0  # bytes of all items that have arrived
         self.unsent = 0  # acknowledged items that the producer was not told of
@@ -76,9 +76,9 @@ class Receipts:
         self.unsent_bytes += cost
         ranges = self._ranges
         if ranges and ranges[-1][1] == place:
-            ranges[-1][1] = place + items
+            ranges[-1] = ranges[-1][0], place + items
         else:
-            ranges.append([place, place + items])
+            ranges.append((place, place + items))
         return (
             self.unsent >= self._most_unsent
             or self.unsent_bytes >= self._most_unsent_bytes
@@ -88,8 +88,10 @@ class Receipts:
     def take(self) -> list[tuple[int, int]]:
         """The acknowledgements to send."""
         ranges, self._ranges, self.unsent, self.unsent_bytes = self._ranges, [], 0, 0
+        if len(ranges) == 1:
+            return ranges
         merged: list[tuple[int, int]] = []
-        for start, end in sorted(map(tuple, ranges)):
+        for start, end in sorted(ranges):
             if merged and merged[-1][1] == start:
                 merged[-1] = (merged[-1][0], end)
             else:
