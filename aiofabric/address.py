@@ -26,6 +26,7 @@ SCHEMES = {
     "fi_sockaddr_in": AddressFormat.SOCKADDR_IN,
     "fi_sockaddr_in6": AddressFormat.SOCKADDR_IN6,
 }
+_SOCKET_FORMATS = frozenset(SCHEMES.values())
 _URI = re.compile(r"(\w+)://(?:\[([^]]*)\]|([^:/?]*))(?::(\d+))?(?:[/?].*)?")
 
 
@@ -97,9 +98,7 @@ class Address:
     @property
     def family(self) -> int:
         """The socket family (AF_INET, AF_INET6); 0 for formats that are not socket addresses."""
-        if self.format not in SCHEMES.values():
-            return 0
-        return int.from_bytes(self.raw[:2], "little" if struct.pack("=H", 1)[0] else "big")
+        return int.from_bytes(self.raw[:2], sys.byteorder) if self.format in _SOCKET_FORMATS else 0
 
     @property
     def host(self) -> str | None:
@@ -121,7 +120,7 @@ class Address:
 
     def check_complete(self) -> None:
         """Raise ValueError if a socket address is too short: libfabric reads as many bytes as its family has."""
-        if self.format not in SCHEMES.values():
+        if self.format not in _SOCKET_FORMATS:
             return
         sizes: dict[int, int] = {socket.AF_INET: _IN.size, socket.AF_INET6: _IN6.size}
         size = sizes.get(self.family, 0)

@@ -42,7 +42,7 @@ _ANY_SIZE = (1 << 64) - 1  # -1 as a size_t
 class Attributes:
     """One attribute structure: a mutable part of Hints, or a frozen copy of a part of an Info."""
 
-    __slots__ = ("_frozen",)
+    _frozen: ClassVar[bool] = False  # an object has its own
     _ctype: ClassVar[str]
     _wide: ClassVar[str] = ""
     """The pointer type that also has the appended fields."""
@@ -50,7 +50,7 @@ class Attributes:
     """The appended fields, and the interface version that added each; under an older version they are 0."""
 
     def __setattr__(self, name: str, value: object) -> None:
-        if getattr(self, "_frozen", False):
+        if self._frozen:
             raise AttributeError(f"{name}: this is a provider's offer; set it in Hints, or use Info.replace()")
         if value == -1 and name.startswith("max_order_"):
             value = _ANY_SIZE
@@ -61,6 +61,7 @@ class Attributes:
         """Return a frozen copy of the C structure at a pointer."""
         found = object.__new__(cls)
         values = found.__dict__  # each connection reads a dozen structures: 0.8 ms through `__setattr__`
+        values["_frozen"] = True
         for name, default, since in _fields_of(cls):  # type: ignore[arg-type]
             if since is None:
                 values[name] = _read(native, name, default)
@@ -68,7 +69,6 @@ class Attributes:
                 values[name] = _read(ffi.cast(cls._wide, native), name, default)
             else:
                 values[name] = default
-        object.__setattr__(found, "_frozen", True)
         return found
 
     def to_native(self, keep: list[CData]) -> CData:
