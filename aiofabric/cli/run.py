@@ -4,13 +4,13 @@ Ctrl-C ends it at once.
 
 from __future__ import annotations
 
-import pkgutil
 import sys
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import anyio
 
+from aiofabric.cli.load import load
 from aiofabric.cli.loop import run as run_loop
 from aiofabric.cli.sentence import reason
 from aiofabric.cli.signals import handled_signals
@@ -86,11 +86,7 @@ def _workers(text: str) -> tuple[str, int]:
 
 
 def _load(name: str) -> Pipeline:
-    module, _, attribute = name.partition(":")
-    try:
-        pipeline = pkgutil.resolve_name(name)
-    except AttributeError as error:
-        raise ImportError(f"no {attribute!r} in {module!r}") from error
+    pipeline = load(name)
     if not isinstance(pipeline, Pipeline):
         raise ValueError(f"{name} is of type {type(pipeline).__name__}, not an aiofabric.pipeline.Pipeline")
     return pipeline

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import errno
 import logging
-import pkgutil
 import signal
 import sys
 from contextlib import suppress
@@ -13,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import anyio
 
+from aiofabric.cli.load import load
 from aiofabric.cli.loop import run as run_loop
 from aiofabric.cli.unsupported import UsageError, check_provider, port
 from aiofabric.cli.workers import serve_as_worker, serve_by_workers
@@ -54,7 +54,7 @@ def run(options: Namespace) -> int:
         told = anyio.run(serve_by_workers, options)
         return 1 if told is None else _raise_again(told)
     sys.path.insert(0, "")
-    app = _load(options.app)
+    app = load(options.app)
     if options.factory:
         app = app()
     if not callable(app):
@@ -115,14 +115,6 @@ async def _try_to_listen(options: Namespace) -> None:
         if error.errno == errno.EADDRINUSE:
             raise OSError(f"port {options.port} at {options.src_addr} is in use: -P chooses another") from error
         raise
-
-
-def _load(name: str) -> Any:
-    module, _, attribute = name.partition(":")
-    try:
-        return pkgutil.resolve_name(name)
-    except AttributeError as error:
-        raise ImportError(f"no {attribute!r} in {module!r}") from error
 
 
 def _uvicorn(app: Any, options: Namespace) -> int:

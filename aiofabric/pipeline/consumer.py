@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 import anyio
 
-from ..errors import FabricError
 from ..memory import close_together
 from .protocol.frames import (
     ACK,
@@ -131,7 +130,7 @@ class Consumer:
         if not travels(large.size, len(parts), self._recv_size):
             try:
                 large.exposed, parts = expose(self.connection, parts, self._pool)
-            except FabricError as error:
+            except Exception as error:  # otherwise it would stay pushed, and `drain` would wait for ever
                 self._fail(error)
                 return
         self.connection.send(encode_item(large.header, parts, group.numbers[0], group.redelivered))

@@ -2,8 +2,8 @@
 
 A place is ``"host:port"``, ``(host, port)``, an `Address` or its text. ``"dns:///name:port"`` stands for every address
 of the name. A `PlaceFolder` has the places that processes announced in a folder of a shared file system. A program may
-also pass an async function that returns places. Names, folders and functions are asked again and again, so ends may
-come later. An async iterator gives all places of the moment whenever they change.
+also pass an async function that returns a list of places. Names, folders and functions are asked each second, so ends
+may come later. An async iterator gives a list of all places of the moment whenever they change.
 """
 
 from __future__ import annotations
@@ -11,8 +11,9 @@ from __future__ import annotations
 import json
 import logging
 import os
-from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager, suppress
+from inspect import isawaitable
 from pathlib import Path
 from socket import gethostname, getservbyname
 from time import monotonic
@@ -23,6 +24,7 @@ import anyio
 import anyio.to_thread
 
 from ..address import Address
+from ..arguments import check_type
 from ..cm.clients.targets import resolve, split_host_port
 
 __all__ = ["Place", "PlaceFolder", "Places", "Target", "finder_of", "target_of"]
@@ -48,6 +50,7 @@ class PlaceFolder:
     """
 
     def __init__(self, folder: str | os.PathLike[str], *, stale_after: float = 30.0) -> None:
+        check_type("stale_after", stale_after, int, float)
         if stale_after <= 0:
             raise ValueError(f"stale_after must be more than 0 seconds, not {stale_after}")
         self._folder = Path(folder)
@@ -183,7 +186,13 @@ def finder_of(places: Places) -> tuple[AsyncIterator[Sequence[Target]], bool]:
 
 def _calling(find: Callable[[], Awaitable[Sequence[Place]]]) -> Find:
     async def targets() -> Sequence[Target]:
-        return [target_of(place) for place in await find()]
+        asked = find()
+        if not isawaitable(asked):
+            raise TypeError(f"a function for places must be async; {find!r:.100} returned {asked!r:.100}")
+        places = await asked
+        if isinstance(places, str) or not isinstance(places, Iterable):
+            raise TypeError(f"a function for places must return a list of them; {find!r:.100} returned {places!r:.100}")
+        return [target_of(place) for place in places]
 
     return targets
 

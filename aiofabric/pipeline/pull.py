@@ -89,9 +89,9 @@ class Pull(PipelineEnd):
 
     async def pull_or_none(self, *, when_full: bool = True) -> Item | None:
         """The next item, or None if there is none, and none comes before this consumer acknowledges what it has: all
-        ``producers`` have said that they have no new items, or an item of one of them waits because the windows of its
-        consumers, or its own ``max_unacknowledged``, are full (not with ``when_full=False``). A consumer that holds
-        items back, to handle several together, acknowledges them then.
+        ``producers`` have said that they have no new items, or one of them waits for acknowledgements: in `Push.drain`,
+        or with an item for which the windows of its consumers, or its own ``max_unacknowledged``, are full (not with
+        ``when_full=False``). A consumer that holds items back, to handle several together, acknowledges them then.
 
         After None, items that another consumer has not acknowledged may still come: go on with `pull`.
 

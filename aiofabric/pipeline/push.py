@@ -112,6 +112,7 @@ class Push(PipelineEnd):
         self._draining = False
         self._room: anyio.Event | None = None
         self._idle: list[anyio.Event] = []
+        self._cancel_full: Callable[[], None] | None = None
 
     @property
     def pool(self) -> ItemPool:
@@ -207,7 +208,8 @@ class Push(PipelineEnd):
                 consumer.announce_end()
 
     async def drain(self) -> None:
-        """Wait until every item that was pushed is acknowledged (at most once: taken, or lost).
+        """Wait until every item that was pushed is acknowledged (at most once: taken, or lost). A consumer that holds
+        items back, to handle several together, is told after 50 ms; see `Pull.pull_or_none`.
 
         Raises:
             ClosedResourceError: the block has ended.
@@ -217,7 +219,12 @@ class Push(PipelineEnd):
             self._check_open()
             event = anyio.Event()
             self._idle.append(event)
-            await event.wait()
+            self._announce_full_later()
+            try:
+                await event.wait()
+            finally:
+                if event in self._idle:  # cancelled
+                    self._idle.remove(event)
         await anyio.lowlevel.checkpoint()
 
     def statistics(self) -> PushStatistics:
@@ -269,23 +276,45 @@ class Push(PipelineEnd):
                 f"no consumer takes an item of {cost - ITEM_COST} bytes: the most is {most - ITEM_COST}, the "
                 "max_item_size of Pull"
             )
-        self._room = anyio.Event()
-        assert self._driver is not None
-        cancel = self._driver.call_later(_FULL_AFTER, self._announce_full)
+        room = self._room = anyio.Event()
+        self._announce_full_later()
         try:
-            await self._room.wait()
+            await room.wait()
         finally:
-            cancel()
+            if self._room is room:  # cancelled
+                self._room = None
+
+    def _announce_full_later(self) -> None:
+        """A consumer that holds items back, to handle several together, acknowledges them if a task of this producer
+        has waited for a while: `Pull.pull_or_none`.
+        """
+        if self._cancel_full is None:
+            assert self._driver is not None
+            self._cancel_full = self._driver.call_later(_FULL_AFTER, self._announce_full)
 
     def _announce_full(self) -> None:
-        """A consumer that holds items back, to handle several together, acknowledges them now: `Pull.pull_or_none`."""
-        for consumer in self._consumers.values():
-            consumer.announce_full()
+        self._cancel_full = None
+        if self._waits():
+            for consumer in list(self._consumers.values()):
+                consumer.announce_full()
+
+    def _waits(self) -> bool:
+        """Whether a task waits for acknowledgements."""
+        return self._room is not None or bool(self._idle)
+
+    def _stop_announcing(self) -> None:
+        cancel, self._cancel_full = self._cancel_full, None
+        if cancel is not None:
+            cancel()
 
     def _room_came(self) -> None:
+        """Something was acknowledged, or a consumer has come or gone."""
         room, self._room = self._room, None
         if room is not None:
             room.set()
+        self._stop_announcing()
+        if self._idle and self._sharing.kept:
+            self._announce_full_later()
 
     def _acked(self, number: int) -> None:
         assert self._acknowledged is not None
@@ -299,6 +328,8 @@ class Push(PipelineEnd):
         idle, self._idle = self._idle, []
         for event in idle:
             event.set()
+        if not self._waits():
+            self._stop_announcing()
 
     # -- connections
 
@@ -330,6 +361,7 @@ class Push(PipelineEnd):
         self._room_came()
         self._pool.close()
         self._all_acknowledged()  # tasks that wait in `drain` are told that this producer is closed
+        self._stop_announcing()
 
 
 def _is_plain(function: Any) -> bool:

@@ -25,7 +25,10 @@ def policy_of(when_slow: Any) -> WhenSlow:
 def name_of(what: str, name: Any) -> bytes:
     """A topic or key in UTF-8, checked."""
     check_type(what, name, str)
-    encoded = cast("str", name).encode()
+    try:
+        encoded = cast("str", name).encode()
+    except UnicodeEncodeError as error:
+        raise ValueError(f"a {what} must have a form in UTF-8: {error}") from None
     if len(encoded) > MOST_NAME:
         raise ValueError(f"a {what} has at most {MOST_NAME} bytes in UTF-8, not {len(encoded)}")
     return encoded

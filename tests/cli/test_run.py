@@ -105,16 +105,62 @@ def test_a_signal_ends_it_in_order(number: signal.Signals, here: Path) -> None:
     assert (said.status, "the sources stop" in said.err) == (130, True)
 
 
-def test_ctrl_c_while_the_workers_start_ends_it_in_order(here: Path) -> None:
-    """A terminal sends it to all processes. A worker that had not begun ended, which the run called a failure."""
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_to_all_processes_while_they_start_ends_it_in_order(number: signal.Signals, here: Path) -> None:
+    """A terminal sends SIGINT so, a service manager SIGTERM. A worker that had not begun ended, and the run failed."""
     with started(*AIOFABRIC, "run", "work:endless", "--processes") as program:
-        while not (workers := [each for each in psutil.Process(program.process.pid).children() if is_worker(each)]):
+        while not (workers := workers_of(program.process.pid)):
             assert program.process.poll() is None
-        program.process.send_signal(signal.SIGINT)
+        program.process.send_signal(number)
         for each in workers:
-            each.send_signal(signal.SIGINT)
+            each.send_signal(number)
         said = program.end()
     assert (said.status, "Traceback" in said.err, "StageError" in said.err) == (130, False, False), said.err
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_to_all_processes_ends_it_in_order(number: signal.Signals, here: Path) -> None:
+    with started(*AIOFABRIC, "run", "work:endless", "--processes", "-p", "tcp") as program:
+        wait_for(here / "written", program)
+        for each in workers_of(program.process.pid):
+            each.send_signal(number)
+        program.process.send_signal(number)
+        said = program.end()
+    written = (here / "written").read_text().split()
+    assert [int(each) for each in written] == list(range(0, 2 * len(written), 2))
+    assert re.search(rf"^without_end +{len(written):,} +{len(written):,} +[\d,]+ +0 +0 +0 ", said.out, re.MULTILINE)
+    assert (said.status, "Error" in said.err) == (130, False), said.err
+
+
+def workers_of(process: int) -> list[psutil.Process]:
+    return [each for each in psutil.Process(process).children() if is_worker(each)]
+
+
+@pytest.mark.once
+@pytest.mark.parametrize("command", ["run", "serve"])
+@pytest.mark.parametrize(
+    ("text", "name", "says"),
+    [
+        ("\n1 / 0\n", "odd", r"odd cannot be imported: ZeroDivisionError: division by zero \(.*odd\.py, line 2\)$"),
+        (
+            "import odd.er\n",
+            "odd",
+            r"odd cannot be imported: ModuleNotFoundError: .*'odd\.er'; .* \(.*odd\.py, line 1\)$",
+        ),
+        ("import missing\n", "odd", r"odd cannot be imported: .* No module named 'missing' \(.*odd\.py, line 1\)$"),
+        ("None.x\n", "odd", r"odd cannot be imported: AttributeError: .* \(.*odd\.py, line 1\)$"),
+        ("", "odd", "no 'thing' in 'odd'$"),
+        ("", "absent", "No module named 'absent'$"),
+        ("", "absent.too", "No module named 'absent'$"),
+    ],
+)
+def test_a_module_that_cannot_be_imported_is_named_with_the_line(
+    command: str, text: str, name: str, says: str, here: Path
+) -> None:
+    (here / "odd.py").write_text(text)
+    said = aiofabric(command, f"{name}:thing")
+    assert said.status == 1
+    assert re.search(says, said.err.strip()), said.err
 
 
 def is_worker(process: psutil.Process) -> bool:

@@ -134,7 +134,9 @@ def test_an_application_that_cannot_start_ends_all(tmp_path: Path) -> None:
     (tmp_path / "web.py").write_text("raise ArithmeticError('of the application')")
     said = aiofabric(*serving("0")[len(AIOFABRIC) :])
     assert said.status == 1
-    assert said.err == "aiofabric serve: ArithmeticError: of the application\n"
+    assert said.err.startswith("aiofabric serve: web cannot be imported: ArithmeticError: of the application (")
+    assert said.err.endswith("web.py, line 1)\n")
+    assert said.err.count("\n") == 1
 
 
 @pytest.mark.parametrize("count", ["0", "-1", "many", "1025"])

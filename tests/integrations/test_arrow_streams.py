@@ -199,12 +199,13 @@ async def test_a_batch_that_is_too_large_is_refused(provider: str) -> None:
 
 
 async def test_a_schema_that_is_too_large_ends_the_stream(provider: str, caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.INFO)
+    caplog.set_level(logging.WARNING)
     async with serving(KINDS["wide"], provider) as server:
-        with pytest.raises(aiofabric.FabricConnectionError):
+        with pytest.raises(aiofabric.FabricConnectionError, match="max_metadata_bytes"):
             await all_of(server.uri(), provider, max_metadata_bytes=1000)
         await until(lambda: server.clients == 0)
     assert "1005" in caplog.text
+    assert "max_metadata_bytes" in caplog.text
 
 
 @on_asyncio

@@ -10,6 +10,7 @@ from typing import Any
 
 import anyio
 import anyio.to_thread
+import numpy
 import pytest
 from anyio import ClosedResourceError
 
@@ -77,6 +78,7 @@ def test_limits(make: Any, text: str) -> None:
     ("make", "text"),
     [
         (lambda: Pull("h:1", window=1.5), "window must be a number"),  # type: ignore[arg-type]
+        (lambda: PlaceFolder("f", stale_after="30"), "stale_after must be of type int"),  # type: ignore[arg-type]
         (lambda: Push("h:1", max_unacknowledged="many"), "max_unacknowledged"),  # type: ignore[arg-type]
         (lambda: Push(listen="h:1", announce="folder"), "announce must be of type PlaceFolder"),  # type: ignore[arg-type]
         (lambda: Subscribe("h:1", b"x"), "topics must be a str, or several, .* not b'x'"),  # type: ignore[arg-type]
@@ -287,6 +289,8 @@ async def test_items(provider: str) -> None:
             await push.push(memoryview(bytes(100))[::2])
         with pytest.raises(TypeError, match=r"data must be .* not str: push text.encode\(\)"):
             await push.push("text")
+        with pytest.raises(TypeError, match=r"data must be bytes-like .*, not ndarray"):
+            await push.push(numpy.array(["2026-01-01"], "M8[s]"))
         assert push.statistics().pushed == 0
 
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import os
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import anyio
 import pytest
+from anyio.lowlevel import checkpoint
 
 from aiofabric.pipeline import PlaceFolder, Pull, Push
 from tests.fixtures.providers import CONNECTED, HOST
@@ -50,6 +51,25 @@ async def test_a_list_of_places() -> None:
         places: list[Place] = [one.address, f"{HOST}:{two.address.port}"]
         async with Push(places, provider=PROVIDER) as push:
             await exchange(push, one, two)
+
+
+@pytest.mark.parametrize(
+    ("give", "text"),
+    [
+        (lambda: ["127.0.0.1:1"], "must be async"),
+        (lambda: checkpoint(), "must return a list"),
+        (lambda: one_text(), "must return a list"),
+    ],
+    ids=["plain", "nothing", "text"],
+)
+async def test_a_function_that_gives_no_places_is_named(give: Any, text: str) -> None:
+    with pytest.raises(TypeError, match=text), anyio.fail_after(10):
+        async with Push(give, provider=PROVIDER) as push:
+            await push.push(b"x")
+
+
+async def one_text() -> str:
+    return "127.0.0.1:1"
 
 
 async def test_announcements_in_a_folder(tmp_path: Path) -> None:

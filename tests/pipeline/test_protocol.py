@@ -313,6 +313,17 @@ def test_an_open_row_takes_three_items_of_its_kind() -> None:
     assert [len(group.items) for group in sent[6:]] == [1]
 
 
+def test_others_join_the_only_item_of_a_list() -> None:
+    producer = sharing()
+    one, sent = consumer()
+    producer.join(one)
+    assert producer.push_some([b"a"]) == 1
+    one.leave_open(sent[-1])
+    assert push(producer, b"b") == [True]
+    assert producer.push_some([b"c"]) == 1
+    assert [(list(group.items), list(group.numbers)) for group in sent] == [([b"a", b"b", b"c"], [0, 1, 2])]
+
+
 @pytest.mark.parametrize("places", [(0, 2), (1, 1), (-1, 1), (5, 9)])
 def test_an_acknowledgement_of_what_was_not_sent_is_an_error(places: tuple[int, int]) -> None:
     producer = sharing()

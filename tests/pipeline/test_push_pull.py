@@ -174,6 +174,30 @@ async def test_a_consumer_that_holds_items_back_learns_that_the_next_one_waits_f
     assert got == [*range(10)]
 
 
+async def test_a_consumer_that_holds_items_back_learns_that_their_producer_waits_for_them(provider: str) -> None:
+    """A producer that changes its memory drains before; both waited for ever."""
+    taken: list[int] = []
+    async with joined(provider) as (push, pull), anyio.create_task_group() as tasks:
+
+        async def produce() -> None:
+            for number in range(0, 9, 3):
+                for each in range(number, number + 3):
+                    await push.push(str(each).encode())
+                await push.drain()
+            tasks.cancel_scope.cancel()
+
+        tasks.start_soon(produce)
+        held: list[Item] = []
+        while True:
+            if (item := await pull.pull_or_none()) is not None:
+                held.append(item)
+                continue
+            each = held.pop(0)  # one at a time: what is left waits for another word of the producer
+            taken.append(int(each.data))
+            each.ack()
+    assert taken == [*range(9)]
+
+
 async def test_items_that_wait_when_the_block_ends_raise(provider: str) -> None:
     ended: list[str] = []
 
@@ -332,6 +356,31 @@ async def test_what_is_left_of_a_message_with_several_items_goes_to_another_cons
                     assert (item.number, item.redelivered, item.data[0]) == (number, True, number)
             await push.drain()
         assert push.statistics().lost == 4 * (not left)  # 0 was given back: taken
+
+
+async def test_push_and_push_many_of_one_item_take_turns(provider: str) -> None:
+    """An item of `push` joined one that `push_many` had left alone, and neither could be sent."""
+    async with joined(provider) as (push, pull):
+        await until(lambda: bool(push.statistics().consumers))
+        for number in range(0, 400, 4):
+            await push.push_many([str(number).encode()])
+            await push.push(str(number + 1).encode())
+            await push.push_many([str(number + 2).encode()])
+            await push.push(bytes(LENT[0]))
+        for number in range(400):
+            with await pull.pull() as item:
+                assert (item.number, item.data) == (number, str(number).encode() if number % 4 < 3 else bytes(LENT[0]))
+        await push.drain()
+
+
+@pytest.mark.parametrize("size", [300, 5000])
+async def test_an_empty_part_among_many(provider: str, size: int) -> None:
+    parts = [bytes([number]) * size for number in range(255)]
+    async with joined(provider) as (push, pull), anyio.create_task_group() as tasks:
+        tasks.start_soon(push.push, [*parts, b""])
+        with await pull.pull() as item:
+            assert [bytes(part) for part in item.parts] == [*parts, b""]
+        await push.drain()
 
 
 async def test_frames_that_wait_for_the_endpoint_leave_in_order(provider: str) -> None:

@@ -427,4 +427,7 @@ def _explain(error: FabricConnectionError) -> None:
         error.args = (error.errno, ended)
     else:
         error.detail = ended
-    error.cure = "The server's log has the reason"
+    error.cure = (
+        "The server's log has the reason. One may be metadata above the max_metadata_bytes= of open_stream, such as a "
+        "large schema"
+    )

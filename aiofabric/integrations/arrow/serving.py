@@ -8,6 +8,7 @@ import secrets
 from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterable, Iterable
 from contextlib import aclosing, suppress
+from errno import EMSGSIZE
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 import anyio
@@ -104,7 +105,13 @@ class ServedStream:
         except ArrowProtocolError as error:
             _log.warning("the client at %s broke the protocol: %s", connection.peer_address, error)
         except (OSError, TimeoutError, anyio.ClosedResourceError) as error:
-            _log.info("the stream for the client at %s ended: %s", connection.peer_address, error)
+            if isinstance(error, OSError) and error.errno == EMSGSIZE:
+                _log.warning(
+                    "the client at %s takes no metadata of this size, unless it asks for it: "
+                    "open_stream(max_metadata_bytes=...): %s", connection.peer_address, error,
+                )  # fmt: skip
+            else:
+                _log.info("the stream for the client at %s ended: %s", connection.peer_address, error)
         except Exception:
             self._log_failure()
         finally:

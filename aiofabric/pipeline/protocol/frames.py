@@ -19,7 +19,7 @@ ROW carries ``count`` items of one part and no header, whose sizes are multiples
 numbers (eight bytes each), zeros up to a multiple of 64 bytes, then the items.
 
 ACK gives back the credits of items: ``count`` ranges of places, each as its start and end (eight bytes each). FULL says
-that the next item has waited for a while for acknowledgements, also of this consumer: nothing else comes before.
+that the producer has waited for a while for acknowledgements, also of this consumer: nothing else comes before.
 DRAINING says that the producer has no new items, and waits for acknowledgements; items of a consumer that has left may
 still come. END says that all were acknowledged.
 """

@@ -42,7 +42,7 @@ def parts_of(data: Any) -> list[Any]:
 def _bytes_of(part: Any) -> memoryview:
     try:
         return bytes_of(part)
-    except TypeError as error:
+    except (TypeError, ValueError) as error:  # ValueError: numpy gives no buffer of times, for example
         if isinstance(part, str):
             cure = "data must be bytes-like or a list of such parts, not str: push text.encode()"
         elif _is_scattered(part):
@@ -59,7 +59,7 @@ def _is_scattered(part: Any) -> bool:
     try:
         with memoryview(part) as view:
             return not view.c_contiguous
-    except TypeError:
+    except (TypeError, ValueError):
         return False
 
 
@@ -82,7 +82,7 @@ def expose(
     room = INLINE // 2 - 256 * len(parts)
     try:
         for part in parts:
-            if len(part) <= SMALL and len(part) <= room:
+            if not len(part) or (len(part) <= SMALL and len(part) <= room):
                 room -= len(part)
                 described.append(part)
             else:

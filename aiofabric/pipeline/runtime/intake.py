@@ -49,7 +49,7 @@ class Intake:
         self.ended = 0  # producers that have no more items
         self._ended: set[bytes] = set()  # their ids, if their number ends the stream
         self._draining: set[bytes] = set()  # producers that have no new items
-        self.full: set[Incoming] = set()  # producers whose next item waits for acknowledgements
+        self.full: set[Incoming] = set()  # producers that wait for acknowledgements
         self._over = self._closed = False
         self._waiters: deque[Any] = deque()
         self._burst = Burst(check_open)
@@ -147,8 +147,8 @@ class Intake:
         )
 
     def _wants_acks(self) -> bool:
-        """Whether nothing comes before an acknowledgement: a producer's next item waits for one, or all drain."""
-        return bool(self.full) or self._drains()
+        """Whether nothing comes before an acknowledgement: a producer waits for one from here, or all drain."""
+        return any(each.receipts.items_out for each in self.full) or self._drains()
 
     async def _wait(self, enough: Callable[[], bool] | None = None) -> None:
         """Wait for a change. Raises if no items can come."""

@@ -61,7 +61,7 @@ class Loan(LoanCore):
 def give_back_later(inbox: InboxBase, buffer: ReceivedBuffer) -> None:
     """The last view of a loan is gone. May run in any thread, and inside a garbage collection."""
     handle: Any = inbox.handle
-    if handle is None or handle.forked:  # None: the inbox itself is collected
+    if handle is None or getattr(handle, "forked", True):  # None, or without it: both are being collected
         return
     handle.returned.append(buffer)
     with suppress(RuntimeError):  # the loop has ended

@@ -217,6 +217,18 @@ class DieOnce:
         return number
 
 
+class TerminateOnce(DieOnce):
+    """Gets SIGTERM at some numbers, and would wait for long then."""
+
+    async def __call__(self, number: int) -> int:
+        mark = self.folder / f"terminated-{number}"
+        if number in self.numbers and not mark.exists():
+            mark.touch()
+            os.kill(os.getpid(), signal.SIGTERM)
+            await anyio.sleep(600)
+        return number
+
+
 class AppendAndDieOnce(DieOnce):
     async def __call__(self, number: int) -> int:
         Append(self.folder / "found")(await super().__call__(number))

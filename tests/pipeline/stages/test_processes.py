@@ -153,6 +153,14 @@ async def test_what_a_killed_worker_had_is_handled_by_another(provider: str, tmp
     assert len(again) <= 3 * 64  # what was in the hands of the dead
 
 
+async def test_what_a_worker_had_that_got_sigterm_is_handled_by_another(tmp_path: Path) -> None:
+    found: list[int] = []
+    work = f.TerminateOnce(tmp_path, 5)
+    totals = await Pipeline(f.numbers).map(work, workers=2, process=True, name="work").sink(found.append).run()
+    assert set(found) == set(range(f.COUNT))
+    assert totals.stages["work"].restarts == 1
+
+
 async def test_a_killed_sink_gets_its_values_again(tmp_path: Path) -> None:
     sink = f.AppendAndDieOnce(tmp_path, 50)
     totals = await Pipeline(f.numbers).map(f.add_one).sink(sink, name="sink", process=True).run()

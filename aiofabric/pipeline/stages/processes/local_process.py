@@ -21,7 +21,7 @@ __all__ = ["LocalProcess"]
 _GRACE: Final = 5.0
 """Seconds until a process that was told to end is killed."""
 _CLEANUP: Final = 0.5
-"""Seconds until a process whose run has failed, or was cancelled, is ended by a signal. Its ``finally`` blocks run."""
+"""Seconds until a process whose run has failed, or was cancelled, is killed. Meanwhile its ``finally`` blocks run."""
 
 _processes = multiprocessing.get_context("spawn")
 
@@ -44,11 +44,11 @@ class LocalProcess:
         self._theirs.close()
 
     def _start(self) -> None:
-        """Ctrl-C reaches all processes of a terminal, and one that has not begun would end. So it starts with SIGINT
-        blocked, as this thread has it, until `worker` ignores that signal.
+        """Ctrl-C reaches all processes of a terminal, and SIGTERM those of a service. One that has not begun would end.
+        So it starts with both blocked, as this thread has them, until `worker` handles them.
         """
-        resource_tracker.ensure_running()  # its first start would unblock the signal
-        before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
+        resource_tracker.ensure_running()  # its first start would unblock the signals
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT, signal.SIGTERM])
         try:
             self._process.start()
         finally:
@@ -81,9 +81,8 @@ class LocalProcess:
         if process.pid is None:
             return
         if not await self._ends(_CLEANUP if at_once else _GRACE):
-            process.terminate()
-            if not await self._ends(_GRACE):
-                process.kill()
+            process.kill()
+            await self._ends(_GRACE)
         process.join()
         process.close()
 

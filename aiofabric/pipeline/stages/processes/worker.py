@@ -8,9 +8,11 @@ ordered stage that it gives values to. The worker ends when the pipe does.
 
 from __future__ import annotations
 
+import os
 import pickle
 import signal
 from contextlib import suppress
+from threading import Timer
 from typing import TYPE_CHECKING, Any, Final
 
 import anyio
@@ -23,6 +25,7 @@ from .board import Places
 if TYPE_CHECKING:
     from collections.abc import Callable
     from multiprocessing.connection import Connection
+    from types import FrameType
 
     from ..plan import WorkOrder
     from ..work import StageWork
@@ -32,13 +35,17 @@ __all__ = ["work", "worker"]
 
 _TELL: Final = 0.25
 """Seconds between two reports of totals."""
+_TERMINATED: Final = 2.0
+"""Seconds after SIGTERM until the process ends, unless the run stops."""
 
 
 def worker(pipe: Connection, order: WorkOrder, backend: dict[str, Any], host: str, options: dict[str, Any]) -> None:
     """The main function of a worker process."""
+    each = _Worker(pipe, order, host, options)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all processes: the run decides what it means
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])  # see local_process.py
-    work(pipe, order, backend, host, options)
+    signal.signal(signal.SIGTERM, each.terminated)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT, signal.SIGTERM])  # see local_process.py
+    anyio.run(each.run, **backend)
 
 
 def work(pipe: Connection, order: WorkOrder, backend: dict[str, Any], host: str, options: dict[str, Any]) -> None:
@@ -57,6 +64,21 @@ class _Worker:
         self._progress: dict[str, Callable[[], Progress]] = {}
         self._work: StageWork | None = None
         self._stopped = False
+        self._terminated = False
+
+    def terminated(self, number: int, frame: FrameType | None) -> None:
+        """SIGTERM. A service manager sends it to all processes of a run, and the run then stops in order. If it does
+        not, the signal was meant for this process.
+        """
+        if self._stopped:
+            return
+        if self._terminated:
+            signal.signal(number, signal.SIG_DFL)
+            signal.raise_signal(number)
+        self._terminated = True
+        later = Timer(_TERMINATED, os.kill, [os.getpid(), number])
+        later.daemon = True
+        later.start()
 
     async def run(self) -> None:
         self._tell_totals("totals")  # it has begun
