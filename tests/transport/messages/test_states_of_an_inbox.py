@@ -13,6 +13,7 @@ from aiofabric.cq.polling import Waiting
 from aiofabric.cq.source.source import Source
 from aiofabric.testing import ScriptedQueue
 from aiofabric.transport.messages.inbox import Inbox
+from aiofabric.transport.messages.loans import give_back_later
 from tests.cq.manual import Caller, Endpoint, ManualDriver
 
 pytestmark = pytest.mark.once
@@ -380,3 +381,9 @@ def test_a_pool_of_large_buffers_is_not_warned_of(receiving: Receiving) -> None:
     receiving.inbox._lent = 4
     receiving.call().collect()
     assert receiving.handle.exhausted == 0
+
+
+@pytest.mark.parametrize("handle", [None, SimpleNamespace()], ids=["none", "cleared"])
+def test_a_loan_that_is_collected_with_its_endpoint_gives_nothing_back(handle: Any) -> None:
+    """The collector clears the fields of objects that end together, in any order."""
+    give_back_later(SimpleNamespace(handle=handle), Buffer(b"x"))  # type: ignore[arg-type]
