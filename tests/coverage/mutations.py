@@ -153,7 +153,7 @@ MUTATIONS: dict[str, Edits] = {
         ("address.py", "        if (parts := split_uri(text)) is not None:\n            host", "        if False:\n            host"),
     ),
     "An address of FI_FORMAT_UNSPEC is opaque.": (
-        ("address.py", "        if self.format not in SCHEMES.values():\n            return 0\n        return int", "        return int"),
+        ("address.py", " if self.format in _SOCKET_FORMATS else 0", ""),
     ),
     "FI_NUMERICHOST: a node is a number, and no name is looked up.": (
         ("info/discovery.py", "    if GetInfoFlags.NUMERICHOST in flags and node is not None and not is_numeric(node):\n        return FI_ENODATA\n", ""),
@@ -386,6 +386,6 @@ MUTATIONS: dict[str, Edits] = {
         ("_ffi/load.py", "from __future__ import annotations\n", 'from __future__ import annotations\n\nimport os as _os\n\n_os.environ.pop("FI_PROVIDER", None)\n'),
     ),
     "prov_version is the provider's, api_version the one that was asked for.": (
-        ("info/attributes.py", "    value = getattr(native, name)\n    if isinstance(default, int)", '    value = getattr(native, "api_version" if name == "prov_version" else name)\n    if isinstance(default, int)'),
+        ("info/attributes.py", "    value = getattr(native, name)\n    if type(default) is int", '    value = getattr(native, "api_version" if name == "prov_version" else name)\n    if type(default) is int'),
     ),
 }  # fmt: skip
