@@ -135,8 +135,8 @@ class Publish(PipelineEnd):
         ``"hold"`` makes it wait. Without subscribers it is only kept as a last value. ``key`` tells publications of one
         topic apart where only the last of each is kept.
 
-        ``bytes`` are not copied, other buffers are: the program may change them at once. The memory of more than 64 KiB
-        is read by the subscribers (RMA).
+        ``bytes`` are not copied, other buffers are: the program may change them at once. The memory of more than 192
+        KiB is read by the subscribers (RMA).
 
         Cancelling: a publication that waits is not published.
 

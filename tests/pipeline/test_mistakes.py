@@ -150,7 +150,7 @@ FORKED = """
             child = os.fork()
             if not child:
                 calls = [
-                    lambda: push.push(b"x"), lambda: push.push(bytes(100_000)), lambda: push.push_many([b"x"]),
+                    lambda: push.push(b"x"), lambda: push.push(bytes(300_000)), lambda: push.push_many([b"x"]),
                     push.drain, push.announce_end, lambda: push.pool.take(1), pull.pull, pull.pull_many,
                     pull.pull_or_none, items[0].ack, items[1].ack, many.ack, lambda: publish.publish("t", b"x"),
                     publish.drain, subscribe.pull, publications[1].ack, lambda: subscribe.add_topics("u"),
@@ -314,10 +314,10 @@ async def test_the_block_raises_the_error_of_memory_that_cannot_be_registered(
     async def send(address: Any) -> None:
         async with end(address, provider=provider) as sender:
             if isinstance(sender, Push):
-                await sender.push(bytes(100_000))
+                await sender.push(bytes(300_000))
             else:
                 await sender.wait_for_subscribers()
-                await sender.publish("t", bytes(100_000))
+                await sender.publish("t", bytes(300_000))
             await anyio.sleep_forever()
 
     other: Pull | Subscribe = (
@@ -327,7 +327,7 @@ async def test_the_block_raises_the_error_of_memory_that_cannot_be_registered(
     )
     async with other:
         monkeypatch.setattr(aiofabric.Domain, "register", refuses)
-        what_to_do = pytest.raises(aiofabric.FabricError, match=r"100000 bytes .*ulimit -l.* 65536 bytes")
+        what_to_do = pytest.raises(aiofabric.FabricError, match=r"300000 bytes .*ulimit -l.* 196608 bytes")
         with anyio.fail_after(10), what_to_do:
             await send(other.address)
         monkeypatch.undo()
@@ -346,7 +346,7 @@ async def test_memory_that_cannot_be_registered_for_one_subscriber_is_dropped_fo
             raise aiofabric.FabricError(errno.ENOMEM, "fi_mr_regattr")
         return register(domain, *arguments, **options)
 
-    large = bytes(100_000)
+    large = bytes(300_000)
     async with (
         Subscribe(topics="t", listen=(HOST, 0), provider="tcp", when_slow="hold") as one,
         Publish(one.address, listen=(OWN_HOST, 0), provider="tcp") as publish,

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.anyio
 
 LARGE = 1 << 20
-INLINE = 1 << 16  # bytes of the largest item that comes in a message
+INLINE = 3 << 16  # bytes of the largest item that comes in a message
 LENT = [1 << 14, LARGE]  # bytes of the smallest item in lent memory, which comes in a message, and of one that is read
 
 
@@ -90,7 +90,7 @@ async def test_a_producer_that_waits_between_two_items_does_not_yield_for_the_se
             pass
 
 
-@pytest.mark.parametrize("size", [0, 1, 4096, 4097, 65536, 65537, LARGE])
+@pytest.mark.parametrize("size", [0, 1, 4096, 4097, 65536, 65537, INLINE, INLINE + 1, LARGE])
 async def test_an_item_of_any_size_arrives_with_its_header(provider: str, size: int) -> None:
     data = bytes(range(256)) * (size // 256 + 1)
     async with joined(provider) as (push, pull):
@@ -310,7 +310,7 @@ async def test_large_and_small_items_keep_their_order(provider: str) -> None:
 async def test_items_of_all_sizes_keep_their_order_and_their_bytes(provider: str) -> None:
     """Several in one message, alone, or read: a random choice, pushed without a wait."""
     choice = random.Random(1)
-    borders = [64, 4096, 4097, 4160, LENT[0] - 64, LENT[0], LENT[0] + 64, 40_000, INLINE - 64, INLINE - 1, INLINE]
+    borders = [64, 4096, 4097, 4160, LENT[0] - 64, LENT[0], LENT[0] + 64, 40_000, 65536, 1 << 17, INLINE - 1, INLINE]
     sizes = choice.choices(borders, k=300) + [INLINE + 64, LENT[0], LENT[0]] * 5
     async with joined(provider) as (push, pull), anyio.create_task_group() as tasks:
 

@@ -21,6 +21,8 @@ __all__ = ["SMALL", "expose", "header_of", "parts_of", "travels"]
 SMALL: Final = 4096
 """Bytes up to which an item is copied, and shares a frame with others. Larger parts stay where they are."""
 MOST_HEADER: Final = 1024
+_ROOM: Final = 1 << 15
+"""Bytes of small parts, and of descriptions, in the frame of an item that is read."""
 
 
 def header_of(header: Any) -> bytes:
@@ -79,7 +81,7 @@ def expose(
     """
     regions: list[Any] = []
     described: list[Any] = []
-    room = INLINE // 2 - 256 * len(parts)
+    room = _ROOM - 256 * len(parts)
     try:
         for part in parts:
             if not len(part) or (len(part) <= SMALL and len(part) <= room):

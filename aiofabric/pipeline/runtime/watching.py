@@ -13,7 +13,7 @@ from anyio import ClosedResourceError, EndOfStream
 from ...transport.connect import connect
 from ..places import target_of
 from ..protocol.hello import Hello, HelloError, Role
-from .connection import INLINE, RECV_COUNT, RECV_SIZE
+from .connection import RECV_COUNT, RECV_SIZE
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable
@@ -25,6 +25,7 @@ __all__ = ["tell_statistics", "watch"]
 
 _EVERY: Final = 1.0
 """Seconds between two reports."""
+_MOST_BYTES: Final = 1 << 16  # of a report: see `sized_for`
 _MOST_LISTED: Final = (200, 20, 0)
 """Connections of one report, and topics of one of them; fewer, if it would not fit into a message."""
 
@@ -49,7 +50,7 @@ async def _until_it_leaves(endpoint: MessageEndpoint, scope: anyio.CancelScope) 
 def _report(end: str, name: bytes, statistics: Any) -> bytes:
     for most in _MOST_LISTED:
         report = json.dumps({"end": end, "id": name.hex(), **_plain(statistics, most)}).encode()
-        if len(report) <= INLINE:
+        if len(report) <= _MOST_BYTES:
             break
     return report
 
