@@ -320,8 +320,17 @@ def test_others_join_the_only_item_of_a_list() -> None:
     assert producer.push_some([b"a"]) == 1
     one.leave_open(sent[-1])
     assert push(producer, b"b") == [True]
-    assert producer.push_some([b"c"]) == 1
-    assert [(list(group.items), list(group.numbers)) for group in sent] == [([b"a", b"b", b"c"], [0, 1, 2])]
+    assert [(list(group.items), list(group.numbers)) for group in sent] == [([b"a", b"b"], [0, 1])]
+
+
+def test_lists_of_one_item_go_to_consumers_in_turn() -> None:
+    producer = sharing()
+    consumers = [consumer(), consumer()]
+    for each, _ in consumers:
+        producer.join(each)
+    for number in range(4):
+        assert producer.push_some([str(number).encode()]) == 1
+    assert [items_of(sent) for _, sent in consumers] == [[b"0", b"2"], [b"1", b"3"]]
 
 
 @pytest.mark.parametrize("places", [(0, 2), (1, 1), (-1, 1), (5, 9)])

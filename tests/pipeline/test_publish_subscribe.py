@@ -408,3 +408,9 @@ def test_topics_of_a_subscriber_have_a_limit() -> None:
         Subscribe("127.0.0.1:1", [f"{number:03}" * 300 for number in range(200)])
     with pytest.raises(TypeError, match="topic"):
         Subscribe("127.0.0.1:1", [b"t"])  # type: ignore[list-item]
+
+
+async def test_a_topic_without_a_form_in_utf_8_is_refused(provider: str) -> None:
+    async with Publish(listen=(HOST, 0), provider=provider) as publish:
+        with pytest.raises(ValueError, match="a topic must have a form in UTF-8"):
+            await publish.publish("\ud800", b"x")

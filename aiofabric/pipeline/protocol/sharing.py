@@ -220,21 +220,18 @@ class Sharing:
         if not self._has_room(cost) or (consumer := self._next(cost)) is None:
             return 0
         count = min(self._how_many(consumer, items), self.most - self.kept)
-        if count == 1:  # such a group may stay open for others
-            return int(self.push(items[0], cost) >= 0)
         part = items[:count]
         cost = ITEM_COST * count + sum(map(len, part))
         while count > 1 and self.kept_bytes + cost > self.most_bytes:  # the first one fits
             count //= 2
             part = items[:count]
             cost = ITEM_COST * count + sum(map(len, part))
-        if count == 1:
-            return int(self.push(items[0], cost) >= 0)
         number = self.pushed
         self.pushed += count
         self.kept += count
         self.kept_bytes += cost
-        consumer.give(ItemGroup(part, range(number, number + count), cost))
+        numbers = range(number, number + count)
+        consumer.give(ItemGroup(part, numbers if count > 1 else [number], cost))  # others may join the only one
         return count
 
     def _how_many(self, consumer: Outgoing, items: Sequence[bytes]) -> int:
