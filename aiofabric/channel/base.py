@@ -57,6 +57,10 @@ class StreamStatistics:
     receive_credits: int
 
 
+def _cancelled() -> ConnectionError:
+    return ConnectionAbortedError("a send was cancelled with part of its bytes unsent")
+
+
 class ByteChannel(ABC):
     """A reliable, flow-controlled byte stream to one peer, without the interface of a stream class.
 
@@ -203,8 +207,8 @@ class ByteChannel(ABC):
     async def send(self, data: Buffer) -> None:
         """Send all of ``data``; the caller may change it when this returns.
 
-        If this is cancelled, there are two cases: the provider has all data, and then all of it arrives; or the channel
-        is aborted, because a stream must not have a gap.
+        If this is cancelled, there are two cases: the provider has sent all data, and then all of it arrives; or the
+        channel is aborted, because a stream must not have a gap.
         """
         content = data if type(data) is bytes else bytes_of(data)
         sent = self.try_send(content)
@@ -228,12 +232,23 @@ class ByteChannel(ABC):
                 await signal.wait()
             elif self.must_yield:
                 await self.checkpoint()
+        except (GeneratorExit, KeyboardInterrupt, SystemExit):  # nothing may wait now
+            if not outcome:
+                self.abort(_cancelled())
+            raise
         except BaseException:
-            if self.unsent:
-                self.abort(ConnectionAbortedError("a send was cancelled with part of its bytes unsent"))
+            if not outcome:
+                await self._end_cancelled_send(_cancelled())
             raise
         if outcome[0] is not None:
             raise outcome[0]
+
+    async def _end_cancelled_send(self, error: ConnectionError) -> None:
+        """The provider may still read the memory of a cancelled send: wait for that, but not long. Abort with ``error``
+        unless all data was sent.
+        """
+        if self.unsent:
+            self.abort(error)
 
     async def wait_writable(self) -> None:
         """Wait until a byte can be sent at once; raise the error that sending would raise. Always a checkpoint."""

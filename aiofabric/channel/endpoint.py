@@ -12,6 +12,7 @@ import errno
 import warnings
 from typing import TYPE_CHECKING, Any
 
+import anyio
 from anyio import ClosedResourceError
 
 from aiofabric._core import ChannelCore
@@ -21,6 +22,7 @@ from aiofabric.channel.rma import RmaChannel
 from aiofabric.channel.signal import PollingSignal
 from aiofabric.cq.loops.forgotten import close_soon
 from aiofabric.errors import FabricBrokenPipeError
+from aiofabric.flags import EndpointType
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -31,6 +33,9 @@ if TYPE_CHECKING:
     from aiofabric.transport.connected.endpoint import MessageEndpoint
 
 __all__ = ["EndpointChannel"]
+
+_GRACE = 0.1
+"""Seconds that a cancelled send waits until the provider has sent what it has."""
 
 
 class EndpointChannel(ChannelCore, RmaChannel):
@@ -161,6 +166,21 @@ class EndpointChannel(ChannelCore, RmaChannel):
         self._wake_writer()
         self._wake_reader()
         self._finish()
+
+    async def _end_cancelled_send(self, error: ConnectionError) -> None:
+        tx = self._handle.tx
+        assert tx is not None
+        in_part = self.unsent > 0
+        try:
+            if in_part:
+                self._lost(error)  # nothing else leaves
+                tx.fail_waiting(lambda: error)
+            if not (in_part and self._endpoint.info.ep_attr.type == EndpointType.MSG):  # there, the close ends all
+                with anyio.move_on_after(_GRACE, shield=True):
+                    await tx.drained()
+        finally:  # a second task.cancel() passes the shield
+            if (in_part or tx.posted or tx.waiting) and not self._endpoint.closed:
+                self.abort(error)
 
     def dropped(self, owner: object) -> None:
         handle = self._handle

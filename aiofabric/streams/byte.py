@@ -92,8 +92,9 @@ class FabricStream(ChannelStream, ByteStream):
 
         Returns when the caller may change the memory: the data is on its way, but may not have arrived. With ``bytes``
         it returns as soon as the provider has the data; the object is kept until the data has left. A peer that reads
-        slowly delays the return. If the call is cancelled while it waits, there are two cases: the provider has all
-        data, and then all of it arrives; or the stream is broken, and both ends get BrokenResourceError.
+        slowly delays the return. If the call is cancelled while it waits, there are two cases: all data was sent, and
+        then all of it arrives; or the stream is broken, and both ends get BrokenResourceError. It waits for at most
+        0.1 s until the memory may be changed. Over shm, rxm and rxd, a peer that is stopped may still read it later.
 
         Raises: BrokenResourceError, ClosedResourceError (also after :meth:`send_eof`), BusyResourceError;
         WrongThreadError, WrongLoopError, ForkedError.

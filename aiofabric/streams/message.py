@@ -72,8 +72,8 @@ class MessageStream(ChannelStream, ObjectStream[bytes]):
         """Send one message: any contiguous buffer of at most the peer's ``max_message_size``, also an empty one.
 
         Returns when the caller may change the memory. A peer that reads slowly delays the return. If the call is
-        cancelled while it waits, there are two cases: the provider has all data, and then the message arrives; or the
-        stream is broken.
+        cancelled while it waits, there are two cases: the message was sent, and then it arrives; or the stream is
+        broken. As for `FabricStream.send`, it waits for at most 0.1 s until the memory may be changed.
 
         Raises: MessageTooLongError (nothing was sent), BrokenResourceError, ClosedResourceError (also after
         :meth:`send_eof`), BusyResourceError.
