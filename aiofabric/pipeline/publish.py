@@ -268,7 +268,7 @@ class _Subscriber:
     def __init__(self, owner: Publish, endpoint: MessageEndpoint, hello: Hello) -> None:
         self._owner = owner
         self._id = hello.id
-        self._recv_size = hello.recv_size
+        self._recv_size = min(hello.recv_size, RECV_SIZE)
         self._over = anyio.Event()
         self._gathered: list[Published] = []  # small ones that leave together
         self._frame_left = 0

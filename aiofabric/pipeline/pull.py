@@ -102,7 +102,8 @@ class Pull(PipelineEnd):
 
     async def pull_many(self, most: int | None = None) -> Items:
         """Small items that came together from one producer, at most ``most``: with one scope, and without an object for
-        each. A larger item comes alone, copied; `pull` lends its memory instead.
+        each. A larger item, or one with several parts or a header, comes alone: its parts are copied into one, and its
+        header is dropped. `pull` gives all of it, and lends the memory.
 
         Cancelling, errors: as for `pull`. TypeError, ValueError: ``most`` is not a number from 1 on.
         """

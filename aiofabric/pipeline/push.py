@@ -126,8 +126,9 @@ class Push(PipelineEnd):
         others of this iteration of the loop. Waits while no consumer has room, or this producer keeps as much as it
         may. It does not mean that a consumer has it: see `drain`.
 
-        Up to 192 KiB the item is copied, unless its parts are ``bytes``. The consumer reads a larger one out of this
-        memory (RMA): do not change it until `drain` has returned, or, at most once, before the consumer has read it.
+        Up to 192 KiB the item is copied, unless its parts are ``bytes``. A larger one leaves from this memory in a
+        message, or the consumer reads it there (RMA): do not change it until `drain` has returned, or, at most once,
+        before the consumer has it.
 
         Cancelling: an item that still waits is not pushed.
 

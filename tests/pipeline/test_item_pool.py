@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.anyio
 
-LARGE = 1 << 20
+LARGE = 2 << 20  # bytes of an item that is read out of the memory of its producer
 
 
 @asynccontextmanager
@@ -122,13 +122,13 @@ async def test_an_item_of_a_consumer_that_left_is_read_by_the_next(provider: str
 async def test_the_memory_of_a_pool_is_bounded(provider: str) -> None:
     """Above what is taken, 64 MiB stay for reuse."""
     async with joined(provider) as (push, [_]):
-        taken = [push.pool.take(16 * LARGE) for _ in range(16)]
-        assert push.statistics().pool_bytes == 256 * LARGE
+        taken = [push.pool.take(16 << 20) for _ in range(16)]
+        assert push.statistics().pool_bytes == 256 << 20
         while taken:
             taken.pop()
-            left = 16 * LARGE * len(taken)
-            assert push.statistics().pool_bytes <= left + max(left, 64 * LARGE)
-        assert push.statistics().pool_bytes == 64 * LARGE
+            left = len(taken) << 24
+            assert push.statistics().pool_bytes <= left + max(left, 64 << 20)
+        assert push.statistics().pool_bytes == 64 << 20
 
 
 async def test_memory_that_another_thread_drops_returns(provider: str) -> None:

@@ -24,6 +24,8 @@ NUMBERED_COST: Final = 12
 """Bytes of a small item's length and number in a frame."""
 FRAME_ROOM: Final = 64
 """Bytes of a frame that are not used for items: the header, and some to spare."""
+_MOST_JOINED: Final = (3 << 16) + FRAME_ROOM
+"""Bytes of a frame with several items. Longer ones gain nothing, and a processor keeps less of them in its caches."""
 
 
 class Outgoing:
@@ -36,13 +38,13 @@ class Outgoing:
     __slots__ = (
         "bytes_left",
         "frame_left",
+        "frame_size",
         "groups",
         "id",
         "items_left",
         "most_cost",
         "open",
         "place",
-        "recv_size",
         "row_left",
         "send",
         "window",
@@ -50,7 +52,7 @@ class Outgoing:
 
     def __init__(self, hello: Hello, send: Callable[[ItemGroup], Any]) -> None:
         self.id = hello.id
-        self.recv_size = hello.recv_size
+        self.frame_size = min(hello.recv_size, _MOST_JOINED)
         self.most_cost = hello.max_item_size + ITEM_COST
         self.window = self.items_left = hello.window
         self.bytes_left = hello.window_bytes
@@ -85,9 +87,9 @@ class Outgoing:
         """Let items join a group of one."""
         self.open = group
         if (large := group.large) is not None:
-            self.frame_left, self.row_left = 0, self.recv_size - FRAME_ROOM - large.size
+            self.frame_left, self.row_left = 0, self.frame_size - FRAME_ROOM - large.size
         else:
-            self.frame_left, self.row_left = self.recv_size - FRAME_ROOM - len(group.items[0]) - NUMBERED_COST, 0
+            self.frame_left, self.row_left = self.frame_size - FRAME_ROOM - len(group.items[0]) - NUMBERED_COST, 0
 
     def join(self, item: bytes, number: int, cost: int) -> bool:
         """Add a small item to the open group; False if there is none, or if it is full."""
@@ -236,7 +238,7 @@ class Sharing:
 
     def _how_many(self, consumer: Outgoing, items: Sequence[bytes]) -> int:
         """How many of the first items one frame to the consumer may have; at least one."""
-        room = consumer.recv_size - FRAME_ROOM
+        room = consumer.frame_size - FRAME_ROOM
         count = min(len(items), consumer.items_left, MOST_ITEMS, room // NUMBERED_COST)
         if consumer.most_cost < room:  # smaller than a frame, so each item must be looked at
             count = next((at for at in range(count) if cost_of(items[at]) > consumer.most_cost), count)

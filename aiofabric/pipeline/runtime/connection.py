@@ -8,6 +8,7 @@ returns true, it has sent something, and frames of the next iteration are gather
 from __future__ import annotations
 
 from collections import deque
+from contextlib import contextmanager
 from dataclasses import replace
 from threading import local
 from typing import TYPE_CHECKING, Any, Final
@@ -18,21 +19,23 @@ from ...features import Quirk
 from ...flags import Access
 from ...transport.connected.closing import abort_when_drained
 from ..protocol.frames import HEADER, ProtocolError
+from ..protocol.hello import Role
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Iterator
 
     from ..._core import LoanCore
     from ...cq.loops.drivers import Driver
     from ...memory import MemoryRegion
     from ...transport.connected.endpoint import MessageEndpoint
+    from ...transport.opening.keywords import EndpointKeywords
     from ..protocol.hello import Hello
 
-__all__ = ["RECV_COUNT", "RECV_SIZE", "PipelineConnection", "send_gathered", "sized_for"]
+__all__ = ["INLINE", "RECV_COUNT", "RECV_SIZE", "PipelineConnection", "Receives", "send_gathered", "sized_for"]
 
 INLINE: Final = 3 << 16
-"""Bytes of the largest item that travels in a fabric message. Larger ones are read by the consumer (RMA): 75 us more on
-each side. An item of 128 KiB took 25 us in a message over tcp, and 93 when it was read.
+"""Bytes of the largest item that travels in a fabric message on every connection. Larger ones are read by the consumer
+(RMA): 75 us more on each side. An item of 128 KiB took 25 us in a message over tcp, and 93 when it was read.
 """
 _START: Final = 1024 + 64
 """Bytes of a frame before the parts of an item: its header, its number and their sizes."""
@@ -45,6 +48,12 @@ _NO_LONG_ONES: Final = Quirk.LONG_MESSAGES_LOSE_PACKETS | Quirk.LATE_RECEIVE_CRA
 RECV_COUNT: Final = 16
 """Receives of a connection: 3 MiB of virtual memory. Most messages are taken in the pass that reads their completion; a
 large item stays in its receive until its scope ends."""
+_LONG: Final = (1 << 20) + _START
+"""Bytes of the largest frame, of one item in one part. The provider must write long messages to the posted receive
+itself, as tcp does: 1 MiB took 180 us, and 250 when the consumer read it; 512 KiB 91 and 180.
+"""
+_LONG_COUNT: Final = 8
+_WITH_LONG: Final = frozenset({"tcp"})  # providers
 
 MOST_POSTED: Final = 64
 """Frames in several pieces that the endpoint has. Later ones wait here: one that waits in the endpoint's queue, which
@@ -76,9 +85,37 @@ def send_gathered(driver: Driver) -> None:
 
 def sized_for(endpoint: MessageEndpoint, theirs: Hello) -> Hello:
     """The peer's hello, with the size of the frames that the provider sends well."""
-    if not endpoint._handle.known & _NO_LONG_ONES:
+    most = _SHORT if endpoint._handle.known & _NO_LONG_ONES else RECV_SIZE
+    if theirs.recv_size <= most or endpoint.info.fabric_attr.prov_name in _WITH_LONG:
         return theirs
-    return replace(theirs, recv_size=min(theirs.recv_size, _SHORT))
+    return replace(theirs, recv_size=most)
+
+
+class Receives:
+    """The receives of the connections of one end. Long ones are for consumers, and only as long as those of all
+    connections have no more bytes than the end's window: a program with little memory chooses a small one.
+    """
+
+    def __init__(self, hello: Hello) -> None:
+        self._hello = hello
+        self._left = hello.window_bytes if hello.role == Role.PULL else 0  # bytes
+
+    @contextmanager
+    def for_connection(
+        self, provider: str | None, other: Role | None = None
+    ) -> Iterator[tuple[Hello, EndpointKeywords]]:
+        """The hello and the options of one connection, for as long as it lasts. ``provider``: None for the default.
+        ``other``: the role of the other end, if it is known.
+        """
+        size, count = _LONG, _LONG_COUNT
+        taken = size * count
+        if other == Role.WATCH or self._left < taken or (provider is not None and provider not in _WITH_LONG):
+            size, count, taken = RECV_SIZE, RECV_COUNT, 0
+        self._left -= taken
+        try:
+            yield replace(self._hello, recv_size=size), {"recv_size": size, "recv_count": count}
+        finally:
+            self._left += taken
 
 
 class PipelineConnection:

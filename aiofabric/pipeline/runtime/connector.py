@@ -19,7 +19,7 @@ from ...errors import FabricConnectionRejectedError, NoProviderError
 from ...transport.connect import connect, listen
 from ..places import finder_of, target_of
 from ..protocol.hello import HelloError, Role
-from .connection import RECV_COUNT, RECV_SIZE
+from .connection import Receives
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
@@ -70,6 +70,7 @@ class Connector:
         if announce is not None and listen is None:
             raise ValueError("announce= needs listen=: only a listener can be found")
         self._hello = hello
+        self._receives = Receives(hello)
         self._finder = None if places is None else finder_of(places)
         self._listen_at = None if listen is None else target_of(listen)
         self._announce = announce
@@ -89,9 +90,7 @@ class Connector:
     async def start(self, tasks: TaskGroup, stack: AsyncExitStack) -> None:
         """Listen, and begin to connect. ``stack`` closes the listener."""
         if self._listen_at is not None:
-            listener = await stack.enter_async_context(
-                listen(*self._listen_at, recv_size=RECV_SIZE, recv_count=RECV_COUNT, **self._options)
-            )
+            listener = await stack.enter_async_context(listen(*self._listen_at, **self._options))
             self._listener = listener
             tasks.start_soon(self._accept_all, listener, tasks)
             if self._announce is not None:
@@ -113,20 +112,21 @@ class Connector:
             _log.warning("no connection with %s: %s", request.address, error)
             _refuse(request, str(error))
             return
+        with self._receives.for_connection(request.info.fabric_attr.prov_name, theirs.role) as (hello, options):
 
-        async def accepting() -> MessageEndpoint:
-            return await request.accept(param=self._hello.pack(), recv_size=RECV_SIZE, recv_count=RECV_COUNT)
+            async def accepting() -> MessageEndpoint:
+                return await request.accept(param=hello.pack(), **options)
 
-        try:
-            endpoint = await requests.accept(request, accepting)
-        except ClosedResourceError:  # this end is leaving, and its listener is closed already
-            return
-        if endpoint is None:
-            return
-        if theirs.role == Role.WATCH:
-            await self._watched(endpoint)
-        else:
-            await self._take_part(endpoint, theirs)
+            try:
+                endpoint = await requests.accept(request, accepting)
+            except ClosedResourceError:  # this end is leaving, and its listener is closed already
+                return
+            if endpoint is None:
+                return
+            if theirs.role == Role.WATCH:
+                await self._watched(endpoint)
+            else:
+                await self._take_part(endpoint, theirs)
 
     async def _take_part(self, endpoint: MessageEndpoint, theirs: Hello) -> bool:
         """Until the connection ends, or this end has no more use for it; see `Participant.wait_end`."""
@@ -153,27 +153,26 @@ class Connector:
         failures = _Failures(target)
         try:
             while target in self._targets:
-                try:
-                    endpoint = await connect(
-                        *target, param=self._hello.pack(), recv_size=RECV_SIZE, recv_count=RECV_COUNT, **self._options
-                    )
-                    theirs = self._check(endpoint)
-                except NoProviderError:
-                    raise  # waiting does not help
-                except FabricConnectionRejectedError as error:
-                    if error.param:
-                        failures.refused(error.param.decode(errors="replace"))
+                with self._receives.for_connection(self._options["provider"]) as (hello, options):
+                    try:
+                        endpoint = await connect(*target, param=hello.pack(), **options, **self._options)
+                        theirs = self._check(endpoint)
+                    except NoProviderError:
+                        raise  # waiting does not help
+                    except FabricConnectionRejectedError as error:
+                        if error.param:
+                            failures.refused(error.param.decode(errors="replace"))
+                        else:
+                            failures.refused_without_reason(error)
+                    except OSError as error:
+                        failures.failed(error)
+                    except HelloError as error:
+                        failures.refused(error)
                     else:
-                        failures.refused_without_reason(error)
-                except OSError as error:
-                    failures.failed(error)
-                except HelloError as error:
-                    failures.refused(error)
-                else:
-                    delays.reset()
-                    failures = _Failures(target)
-                    if await self._take_part(endpoint, theirs):
-                        return
+                        delays.reset()
+                        failures = _Failures(target)
+                        if await self._take_part(endpoint, theirs):
+                            return
                 await anyio.sleep(delays.next())
         finally:
             if self._places_change:

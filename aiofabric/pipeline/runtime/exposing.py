@@ -66,8 +66,10 @@ def _is_scattered(part: Any) -> bool:
 
 
 def travels(size: int, parts: int, recv_size: int) -> bool:
-    """Whether an item of ``size`` bytes travels in a message, and is not read out of its memory."""
-    return size <= INLINE and HEADER.size + 8 * parts + PART_ALIGNMENT + size <= recv_size
+    """Whether an item of ``size`` bytes travels in a message, and is not read out of its memory. A long message has one
+    part: several are sent with copies.
+    """
+    return (size <= INLINE or parts == 1) and HEADER.size + 8 * parts + PART_ALIGNMENT + size <= recv_size
 
 
 def expose(

@@ -63,9 +63,12 @@ def give_back_later(inbox: InboxBase, buffer: ReceivedBuffer) -> None:
     handle: Any = inbox.handle
     if handle is None or getattr(handle, "forked", True):  # None, or without it: both are being collected
         return
+    driver = getattr(inbox.source, "driver", None)
+    if driver is None:  # the connection is being collected
+        return
     handle.returned.append(buffer)
     with suppress(RuntimeError):  # the loop has ended
-        inbox.source.driver.call_soon_threadsafe(lambda: _reclaim(inbox))
+        driver.call_soon_threadsafe(lambda: _reclaim(inbox))
 
 
 def _reclaim(inbox: InboxBase) -> None:

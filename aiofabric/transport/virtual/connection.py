@@ -89,6 +89,8 @@ class ConnectionInbox(Inbox):
 
     def recycle(self, buffer: SharedBuffer | CopiedBuffer) -> None:
         if not isinstance(buffer, CopiedBuffer):
+            if not hasattr(buffer, "pool"):  # collected together with the pool
+                return
             buffer.pool.recycle(buffer)
         self.handle.took()
 
