@@ -26,14 +26,25 @@ if TYPE_CHECKING:
 
 def _check_tls(ssl: object, handshake_timeout: float | None, shutdown_timeout: float | None) -> None:
     """Raise the errors that asyncio raises for these arguments."""
-    if isinstance(ssl, bool):
-        raise TypeError("ssl argument must be an SSLContext or None")
     for name, timeout in (
         ("ssl_handshake_timeout", handshake_timeout),
         ("ssl_shutdown_timeout", shutdown_timeout),
     ):
         if timeout is not None and ssl is None:
             raise ValueError(f"{name} is only meaningful with ssl")
+
+
+def _context_of(ssl: _ssl.SSLContext | bool | None, server_hostname: str | None) -> _ssl.SSLContext | None:
+    """A client's context. ``True`` is the default one, as asyncio makes it: with the system's certificates."""
+    if not isinstance(ssl, bool):
+        return ssl
+    if not ssl:
+        return None
+    import ssl as tls
+
+    context = tls.create_default_context()
+    context.check_hostname = server_hostname != ""
+    return context
 
 
 class ServerKeywords(StreamKeywords, total=False):
@@ -55,7 +66,7 @@ class ConnectionKeywords(StreamKeywords, total=False):
     provider: str | None
     domain: Domain | None
     interface: str | None
-    ssl: _ssl.SSLContext | None
+    ssl: _ssl.SSLContext | bool | None
     server_hostname: str | None
     ssl_handshake_timeout: float | None
     ssl_shutdown_timeout: float | None
@@ -85,7 +96,7 @@ async def create_connection(
     provider: str | None = None,
     domain: Domain | None = None,
     interface: str | None = None,
-    ssl: _ssl.SSLContext | None = None,
+    ssl: _ssl.SSLContext | bool | None = None,
     server_hostname: str | None = None,
     ssl_handshake_timeout: float | None = None,
     ssl_shutdown_timeout: float | None = None,
@@ -101,6 +112,7 @@ async def create_connection(
     """
     if host is None and port is None:
         raise ValueError("host and port was not specified and no sock specified")
+    ssl = _context_of(ssl, server_hostname)
     _check_tls(ssl, ssl_handshake_timeout, ssl_shutdown_timeout)
     if server_hostname is None and ssl is not None:
         if not host:
@@ -164,6 +176,8 @@ async def create_server(
     """
     if host is None and port is None:
         raise ValueError("Neither host/port nor sock were specified")
+    if isinstance(ssl, bool):
+        raise TypeError("ssl argument must be an SSLContext or None")
     _check_tls(ssl, ssl_handshake_timeout, ssl_shutdown_timeout)
     loop = asyncio.get_running_loop()
 

@@ -1,6 +1,7 @@
 """Functions that asyncio has too refuse the same arguments with its words. Wrong addresses have our own errors."""
 
 import asyncio
+import ssl
 from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any
@@ -8,6 +9,7 @@ from typing import Any
 import pytest
 
 from aiofabric import aio
+from tests.fixtures.certificates import Tls
 from tests.transport.opening.test_addresses_of_wrong_forms import FORMS, WRONG
 
 pytestmark = pytest.mark.asyncio
@@ -62,6 +64,21 @@ async def test_same_refusal(name: str, args: Any, options: dict[str, Any]) -> No
 async def test_tls_is_a_context(name: str) -> None:
     with pytest.raises(TypeError, match="ssl argument must be an SSLContext or None"):
         await OURS[name]("127.0.0.1", 0, ssl=True, provider="tcp")
+
+
+@pytest.mark.once
+@pytest.mark.parametrize("name", ["create_connection", "open_connection"])
+async def test_a_client_may_ask_for_the_default_context(name: str, tls: Tls) -> None:
+    """Its certificates do not include the one of this server."""
+
+    def plain(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.close()
+
+    server = await aio.start_server(plain, "127.0.0.1", 0, provider="tcp", ssl=tls.server)
+    async with server:
+        _, port = server.sockets[0].getsockname() or ("", 0)
+        with pytest.raises(ssl.SSLCertVerificationError):
+            await OURS[name]("127.0.0.1", port, ssl=True, provider="tcp")
 
 
 @pytest.mark.parametrize("name", OURS)

@@ -139,7 +139,7 @@ async def test_a_cancelled_send_is_whole_or_breaks_the_stream(
 
 @pytest.mark.parametrize("size", [300_000, 6 << 20], ids=["all handed over", "in part"])
 async def test_the_memory_of_a_cancelled_send_may_be_changed(provider: str, size: int) -> None:
-    """Hazard: the provider, or the peer itself, still reads it; the peer would get bytes that nobody sent."""
+    """Hazard: the provider, or the peer itself, still reads it; the peer would get bytes that were never sent."""
     for attempt in range(20):
         one, other = map(FabricStream, await over_fabric(provider))
         item = bytearray(b"\1") * size

@@ -95,8 +95,10 @@ class Pipeline:
         ``seconds``.
         """
         check_count("size", size, 32)
-        if seconds is not None and not seconds > 0:
-            raise ValueError(f"seconds must be more than 0, not {seconds}")
+        if seconds is not None:
+            check_type("seconds", seconds, float, int)
+            if not seconds > 0:
+                raise ValueError(f"seconds must be more than 0, not {seconds}")
         return self._then(Kind.BATCH, None, name or "batch", size=size, seconds=seconds)
 
     def window(self, size: int, *, step: int = 1, name: str | None = None) -> Pipeline:

@@ -354,6 +354,7 @@ MISTAKES: list[tuple[Any, type[Exception], str]] = [
     (lambda: Pipeline([]).map(f.add_one, process=1), TypeError, "process"),  # type: ignore[arg-type]
     (lambda: Pipeline([]).batch(0), ValueError, "size"),
     (lambda: Pipeline([]).batch(1, seconds=0), ValueError, "seconds"),
+    (lambda: Pipeline([]).batch(1, seconds="x"), TypeError, "seconds must be of type float"),  # type: ignore[arg-type]
     (lambda: Pipeline([]).window(1, step=0), ValueError, "step"),
     (lambda: Pipeline([]).sink(f.add_one).map(f.add_one), ValueError, "has ended with a sink"),
     (lambda: Pipeline([]).route(f.letter, {}), ValueError, "at least one branch"),
