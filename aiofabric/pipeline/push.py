@@ -126,9 +126,9 @@ class Push(PipelineEnd):
         others of this iteration of the loop. Waits while no consumer has room, or this producer keeps as much as it
         may. It does not mean that a consumer has it: see `drain`.
 
-        Up to 192 KiB the item is copied, unless its parts are ``bytes``. A larger one leaves from this memory in a
-        message, or the consumer reads it there (RMA): do not change it until `drain` has returned, or, at most once,
-        before the consumer has it.
+        Up to 192 KiB the item is copied, unless its parts are ``bytes`` or lie in `pool`. A larger one leaves from this
+        memory in a message, or the consumer reads it there (RMA): do not change it until `drain` has returned, or, at
+        most once, before the consumer has it.
 
         Cancelling: an item that still waits is not pushed.
 
@@ -148,7 +148,7 @@ class Push(PipelineEnd):
             item: bytes | Large = data if size <= SMALL else Large(b"", (data,), size, not size % PART_ALIGNMENT)
             cost = ITEM_COST + size
         else:
-            item = _item(data, header)
+            item = _item(data, header, self._pool)
             cost = cost_of(item)
         if not (self._waiting or self._closed) and get_ident() == self._thread:
             number = self._sharing.push(item, cost)
@@ -171,7 +171,7 @@ class Push(PipelineEnd):
         """
         self._check_open()
         check_type("items", items, list, tuple)
-        ready = [item if type(item) is bytes and len(item) <= SMALL else _item(item, b"") for item in items]
+        ready = [item if type(item) is bytes and len(item) <= SMALL else _item(item, b"", self._pool) for item in items]
         at = 0
         with self._counted():
             async with self._turn:
@@ -369,14 +369,14 @@ def _is_plain(function: Any) -> bool:
     return callable(function) and not iscoroutinefunction(function)
 
 
-def _item(data: Any, header: bytes) -> bytes | Large:
-    """An item that a program pushes, checked; copied where it may be."""
+def _item(data: Any, header: bytes, pool: ItemPool) -> bytes | Large:
+    """An item that a program pushes, checked; copied where it may be. What lies in the pool does not change."""
     header = header_of(header)
     parts = parts_of(data)
     size = len(header) + sum(map(len, parts))
     if size > INLINE:
         return Large(header, parts, size)
-    parts = [bytes(part) for part in parts]
+    parts = [part if type(part) is bytes or (len(part) > SMALL and pool.holds(part)) else bytes(part) for part in parts]
     is_plain = len(parts) == 1 and not header
     if is_plain and size <= SMALL:
         return bytes(parts[0])

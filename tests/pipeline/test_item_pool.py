@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.anyio
 
+SIZES = [1 << 16, 3 << 16, 1 << 20, 2 << 20]  # bytes of items that are not copied
 LARGE = 2 << 20  # bytes of an item that is read out of the memory of its producer
 
 
@@ -75,17 +76,18 @@ async def test_memory_is_used_again_when_the_item_is_acknowledged(provider: str)
         assert push.statistics().pool_bytes == LARGE
 
 
-async def test_memory_is_not_used_again_while_the_item_is_kept(provider: str) -> None:
+@pytest.mark.parametrize("size", SIZES)
+async def test_memory_is_not_used_again_while_the_item_is_kept(provider: str, size: int) -> None:
     async with joined(provider) as (push, [pull]):
         for number in range(8):
-            memory = push.pool.take(LARGE)
-            memory[:] = bytes([number]) * LARGE
+            memory = push.pool.take(size)
+            memory[:] = bytes([number]) * size
             await push.push(memory)
             del memory
-        assert push.statistics().pool_bytes == 8 * LARGE
+        assert push.statistics().pool_bytes == 8 * size
         for number in range(8):
             with await pull.pull() as item:
-                assert item.data == bytes([number]) * LARGE
+                assert item.data == bytes([number]) * size
 
 
 async def test_memory_is_not_used_again_while_the_program_refers_to_it(provider: str) -> None:
@@ -103,20 +105,21 @@ async def test_memory_is_not_used_again_while_the_program_refers_to_it(provider:
         assert bytes(part[:1]) == b"a"
 
 
-async def test_an_item_of_a_consumer_that_left_is_read_by_the_next(provider: str) -> None:
+@pytest.mark.parametrize("size", SIZES)
+async def test_an_item_of_a_consumer_that_left_is_read_by_the_next(provider: str, size: int) -> None:
     async with Push(listen=(HOST, 0), provider=provider) as push:
         async with Pull(push.address, provider=provider) as first:
-            memory = push.pool.take(LARGE)
-            memory[:] = b"x" * LARGE
+            memory = push.pool.take(size)
+            memory[:] = b"x" * size
             await push.push(memory)
             del memory
             (await first.pull()).give_back()
-        again = push.pool.take(LARGE)
-        again[:] = b"y" * LARGE
+        again = push.pool.take(size)
+        again[:] = b"y" * size
         async with Pull(push.address, provider=provider) as second:
             with await second.pull() as item:
                 assert item.redelivered
-                assert item.data == b"x" * LARGE
+                assert item.data == b"x" * size
 
 
 async def test_the_memory_of_a_pool_is_bounded(provider: str) -> None:

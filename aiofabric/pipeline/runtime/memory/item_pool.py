@@ -84,6 +84,18 @@ class ItemPool:
         Raises:
             FabricError: the provider refused to register the memory.
         """
+        place = self._place_of(part)
+        if place is None:
+            return None
+        memory, offset = place
+        return memory.region(connection).remote[offset : offset + len(part)]
+
+    def holds(self, part: memoryview) -> bool:
+        """Whether a part lies in this pool."""
+        return self._place_of(part) is not None
+
+    def _place_of(self, part: memoryview) -> tuple[_PoolMemory, int] | None:
+        """The memory in which a part lies, and where."""
         if not self._starts:
             return None
         start = int(ffi.cast("uintptr_t", ffi.from_buffer(part)))
@@ -92,9 +104,7 @@ class ItemPool:
             return None
         memory = self._memories[self._starts[at]]
         offset = start - memory.start
-        if offset + len(part) > memory.room:
-            return None
-        return memory.region(connection).remote[offset : offset + len(part)]
+        return (memory, offset) if offset + len(part) <= memory.room else None
 
     def close(self) -> None:
         """Deregister all memory. Views that the program has stay valid."""
