@@ -370,7 +370,7 @@ def _is_plain(function: Any) -> bool:
 
 
 def _item(data: Any, header: bytes, pool: ItemPool) -> bytes | Large:
-    """An item that a program pushes, checked; copied where it may be. What lies in the pool does not change."""
+    """An item that a program pushes, checked; copied where it may be. Memory of the pool does not change."""
     header = header_of(header)
     parts = parts_of(data)
     size = len(header) + sum(map(len, parts))

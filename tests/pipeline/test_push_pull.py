@@ -30,7 +30,7 @@ pytestmark = pytest.mark.anyio
 
 LARGE = 2 << 20  # bytes of an item that is read out of the memory of its producer
 INLINE = 3 << 16  # bytes of the largest item that comes in a message, on every connection
-LONG = 1 << 20  # and over tcp, if it has one part and the consumer has the memory
+LONG = 1 << 20  # and over tcp, if it has one part or two, and the consumer has the memory
 LENT = [1 << 14, LARGE]  # bytes of the smallest item in lent memory, which comes in a message, and of one that is read
 
 
@@ -485,6 +485,24 @@ async def test_an_array_over_an_item_has_aligned_values(provider: str, size: int
                 assert (array == number).all()
                 assert not array.flags.writeable
                 del array
+
+
+@pytest.mark.parametrize("whole", [20_000, INLINE, LONG, LARGE])
+@pytest.mark.parametrize("first", [0, 1, 100, 4096, 4097, 9_999])
+async def test_arrays_over_the_parts_of_an_item_have_aligned_values(provider: str, whole: int, first: int) -> None:
+    parts = [b"a" * first, b"b" * (whole - first - 101), b"c" * 101]
+    async with joined(provider) as (push, pull):
+        for count in (1, 2, 3):
+            await push.push(parts[:count], header=b"h")
+        for count in (1, 2, 3):
+            with await pull.pull() as item:
+                assert item.header == b"h"
+                assert [bytes(part) for part in item.parts] == parts[:count]
+                for part in item.parts:
+                    if isinstance(part, memoryview) and len(part):
+                        assert numpy.frombuffer(part, "u1").ctypes.data % 16 == 0
+                        assert part.readonly
+        assert pull.statistics().lent_bytes == 0
 
 
 @pytest.mark.parametrize("most", [1, 4])

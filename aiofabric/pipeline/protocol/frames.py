@@ -10,10 +10,10 @@ ITEMS carries ``count`` small items: their lengths (four bytes each), with NUMBE
 each), then the items. Without NUMBERED they have ``number`` and those that follow it.
 
 ITEM carries one item of ``count`` parts behind a header of ``size`` bytes: the size of each part (eight bytes), the
-header, zeros up to a multiple of 64 bytes, then the parts. So the memory of a receive can be lent to the consumer: an
-array over it has aligned values. A part whose size has the bit EXPOSED stays in the producer's memory; two bytes of
-length and the description of that memory come in its place, and the consumer reads it (RMA). When it has read all of
-them it says READ, with the item's place among those of the connection as ``number``.
+header, then the parts, with zeros before each up to a multiple of 64 bytes. So the memory of a receive can be lent to
+the consumer: an array over it has aligned values. A part whose size has the bit EXPOSED stays in the producer's
+memory; two bytes of length and the description of that memory come in its place, and the consumer reads it (RMA). When
+it has read all of them it says READ, with the item's place among those of the connection as ``number``.
 
 ROW carries ``count`` items of one part and no header, whose sizes are multiples of 64 bytes: their sizes and their
 numbers (eight bytes each), zeros up to a multiple of 64 bytes, then the items.
@@ -109,6 +109,8 @@ _ROW_START: Final = {
 """By the number of items: what comes before them."""
 
 _DESCRIBED: Final = struct.Struct("<H")
+_JOINED: Final = 4096
+"""Bytes up to which a part is copied: a piece of its own costs more."""
 
 assert array("I").itemsize == 4
 assert array("Q").itemsize == 8
@@ -177,18 +179,25 @@ def encode_item(header: bytes, parts: Sequence[Any], number: int, redelivered: b
         if not header:
             return [_PLAIN_PART.pack(ITEM, flags, 1, 0, number, len(part)), part]
         return [_padded(_ONE_PART.pack(ITEM, flags, 1, len(header), number, len(part)) + header), part]
-    sizes = array("Q")
-    pieces: list[Any] = []
-    for part in parts:
-        if isinstance(part, tuple):
-            size, description = part
-            sizes.append(size | EXPOSED)
-            pieces.append(_DESCRIBED.pack(len(description)) + description)
-        else:
-            sizes.append(len(part))
-            pieces.append(part)
+    sizes = array("Q", [part[0] | EXPOSED if isinstance(part, tuple) else len(part) for part in parts])
     start = HEADER.pack(ITEM, REDELIVERED * redelivered, len(parts), len(header), number)
-    return [_padded(start + sizes.tobytes() + header), *pieces]
+    pieces: list[Any] = []
+    joined = bytearray(start + sizes.tobytes() + header)  # what comes before the next large part
+    at = len(joined)
+    for part in parts:
+        joined += bytes(-at % PART_ALIGNMENT)
+        piece = _DESCRIBED.pack(len(part[1])) + part[1] if isinstance(part, tuple) else part
+        at = aligned(at) + len(piece)
+        if len(piece) <= _JOINED:
+            joined += piece
+        else:
+            if joined:
+                pieces.append(bytes(joined))
+                joined = bytearray()
+            pieces.append(piece)
+    if joined:
+        pieces.append(bytes(joined))
+    return pieces
 
 
 def _padded(start: bytes) -> bytes:
@@ -225,10 +234,11 @@ def decode_item(frame: memoryview) -> LargeItem:
     if not 0 < count <= MOST_PARTS or whole < start:
         raise ProtocolError(f"a frame of {whole} bytes for an item of {count} parts")
     header = bytes(frame[at : at + header_size])
-    at = start
+    end = at + header_size
     total = header_size
     parts: list[memoryview | tuple[int, bytes]] = []
     for each in sizes:
+        at = aligned(end)
         size = each & ~EXPOSED
         total += size
         if each & EXPOSED:
@@ -242,9 +252,8 @@ def decode_item(frame: memoryview) -> LargeItem:
             parts.append(frame[at:end])
         if end > whole:
             raise ProtocolError(f"a frame of {whole} bytes ends inside a part of {size} bytes")
-        at = end
-    if at != whole:
-        raise ProtocolError(f"a frame of {whole} bytes for an item of {at} bytes")
+    if end != whole:
+        raise ProtocolError(f"a frame of {whole} bytes for an item of {end} bytes")
     return LargeItem(header, parts, number, bool(flags & REDELIVERED), total)
 
 

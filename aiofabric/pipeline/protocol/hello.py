@@ -12,7 +12,7 @@ __all__ = ["Hello", "HelloError", "Role"]
 _FORMAT: Final = struct.Struct("<4sBBBxIIQQ16s")
 """48 bytes: the connections with the least room, those of verbs, carry 55."""
 _MAGIC: Final = b"aioP"
-_VERSION: Final = 2
+_VERSION: Final = 3
 LEAST_RECV_SIZE: Final = 4096
 
 

@@ -49,8 +49,8 @@ RECV_COUNT: Final = 16
 """Receives of a connection: 3 MiB of virtual memory. Most messages are taken in the pass that reads their completion; a
 large item stays in its receive until its scope ends."""
 _LONG: Final = (1 << 20) + _START
-"""Bytes of the largest frame, of one item in one part. The provider must write long messages to the posted receive
-itself, as tcp does: 1 MiB took 180 us, and 250 when the consumer read it; 512 KiB 91 and 180.
+"""Bytes of the largest frame, of one item in one or two parts. The provider must write long messages to the posted
+receive itself, as tcp does: 1 MiB took 180 us, and 250 when the consumer read it; 512 KiB 91 and 180.
 """
 _LONG_COUNT: Final = 8
 _WITH_LONG: Final = frozenset({"tcp"})  # providers

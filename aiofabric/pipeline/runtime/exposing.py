@@ -66,10 +66,11 @@ def _is_scattered(part: Any) -> bool:
 
 
 def travels(size: int, parts: int, recv_size: int) -> bool:
-    """Whether an item of ``size`` bytes travels in a message, and is not read out of its memory. A long message has one
-    part: several are sent with copies.
+    """Whether an item of ``size`` bytes travels in a message, and is not read out of its memory. A long message has two
+    parts at most: with what comes before and between them it has four pieces, as many as most providers send without a
+    copy.
     """
-    return (size <= INLINE or parts == 1) and HEADER.size + 8 * parts + PART_ALIGNMENT + size <= recv_size
+    return (size <= INLINE or parts <= 2) and HEADER.size + (8 + PART_ALIGNMENT) * parts + size <= recv_size
 
 
 def expose(

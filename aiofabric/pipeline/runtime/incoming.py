@@ -208,6 +208,12 @@ class Incoming:
         elif size < LENT_FROM:
             copied = [bytes(part) for part in parts]  # type: ignore[arg-type]  # none is a tuple
             self.ready(self.item_of(place, cost, copied, number, redelivered, header))
+        elif (loan := self.connection.loan(0)) is not None:
+            views = decode_item(loan.view).parts
+            self.memory.count(sum(map(len, views)))
+            item = self.item_of(place, cost, views, number, redelivered, header)
+            item._lend(loan)
+            self.ready(item)
         else:
             self._copy(place, cost, parts, number, redelivered, header)
 

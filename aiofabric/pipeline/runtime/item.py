@@ -175,7 +175,7 @@ class Item(Scope):
             if type(memory) is bytearray:
                 origin.memory.give_back(memory, self.parts)
             else:
-                origin.memory.end_loan(memory, self.parts[0])
+                origin.memory.end_loan(memory, self.parts)
 
     def __len__(self) -> int:
         return sum(map(len, self.parts))

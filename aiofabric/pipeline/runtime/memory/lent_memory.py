@@ -64,11 +64,12 @@ class LentMemory:
         """So much of a message stays where it is until `end_loan`."""
         self._list.taken += size
 
-    def end_loan(self, loan: LoanCore | SharedLoan, view: memoryview) -> None:
+    def end_loan(self, loan: LoanCore | SharedLoan, views: Sequence[memoryview]) -> None:
         """The scope has ended: the receive is posted again when nothing refers to the message."""
-        self._list.taken -= len(view)
-        with suppress(BufferError):  # an array over it
-            view.release()
+        for view in views:
+            self._list.taken -= len(view)
+            with suppress(BufferError):  # an array over it
+                view.release()
         loan.end()
 
     def lose(self, memory: bytearray) -> None:
