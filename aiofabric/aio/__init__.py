@@ -2,6 +2,10 @@
 
 Code for ``loop.create_connection``, ``loop.create_server``, ``asyncio.open_connection`` or ``asyncio.start_server``
 also runs with the functions of the same names here, on asyncio's loop and on uvloop's.
+
+Two ends differ from those of kernel sockets. ``close()`` with unread data is an orderly end for the peer, not a reset:
+``connection_lost`` gets None, and the peer does not learn that its data was discarded. ``abort()`` is always a reset
+for the peer, also on an idle connection: its reader raises ``ConnectionResetError``.
 """
 
 from aiofabric.aio.connect import create_connection as create_connection

@@ -117,7 +117,7 @@ class Server(asyncio.AbstractServer):
         self._tasks.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
             self._loop.call_exception_handler(
-                {"message": "a server's listener failed", "exception": error, "task": task}
+                {"message": "a server failed to begin or to take a connection", "exception": error, "task": task}
             )
         self._perhaps_ended()
 

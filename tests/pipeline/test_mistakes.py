@@ -314,10 +314,10 @@ async def test_the_block_raises_the_error_of_memory_that_cannot_be_registered(
     async def send(address: Any) -> None:
         async with end(address, provider=provider) as sender:
             if isinstance(sender, Push):
-                await sender.push(bytes(300_000))
+                await sender.push(bytes(3_000_000))
             else:
                 await sender.wait_for_subscribers()
-                await sender.publish("t", bytes(300_000))
+                await sender.publish("t", bytes(3_000_000))
             await anyio.sleep_forever()
 
     other: Pull | Subscribe = (
@@ -327,7 +327,7 @@ async def test_the_block_raises_the_error_of_memory_that_cannot_be_registered(
     )
     async with other:
         monkeypatch.setattr(aiofabric.Domain, "register", refuses)
-        what_to_do = pytest.raises(aiofabric.FabricError, match=r"300000 bytes .*ulimit -l.* 196608 bytes")
+        what_to_do = pytest.raises(aiofabric.FabricError, match=r"3000000 bytes .*ulimit -l.* 196608 bytes")
         with anyio.fail_after(10), what_to_do:
             await send(other.address)
         monkeypatch.undo()

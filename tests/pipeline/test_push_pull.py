@@ -480,7 +480,7 @@ async def test_an_array_over_an_item_has_aligned_values(provider: str, size: int
             with await pull.pull() as item:
                 assert item.header == header
                 array = numpy.frombuffer(item.data, "u1")
-                assert array.ctypes.data % (64 if size < LARGE else 16) == 0
+                assert array.ctypes.data % (64 if size < LONG else 16) == 0
                 assert len(array) == size
                 assert (array == number).all()
                 assert not array.flags.writeable

@@ -28,8 +28,11 @@ Start = Callable[..., Child]
 
 
 def item_of(number: int) -> bytes:
-    """An item that says which one it is, and whether it is intact; every fiftieth is large."""
-    body = number.to_bytes(8, "little") * (20_000 if number % 50 == 0 else 4)
+    """An item that says which one it is, and whether it is intact. Every fiftieth is large: in a message, in a message
+    over tcp, or read.
+    """
+    times = 4 if number % 50 else 20_000 if number % 100 else 100_000 if number % 200 else 280_000
+    body = number.to_bytes(8, "little") * times
     return zlib.crc32(body).to_bytes(4, "little") + body
 
 
