@@ -45,7 +45,6 @@ layer file              purpose                                                 
 5     next_message      the next message: taken, polled for or awaited          ``transport/messages/inbox.py``
 5     send              sends that are awaited                                  ``transport/route.py``
 5     receive           receives into the caller's memory                       ``transport/messages/receive.py``
-5     length_prefix     messages with their lengths, in a stream of bytes       ``streams/message.py``
 5     assembly          one message from pieces                                 ``rpc/protocol/calls.py``
 6     fast_path         `send` and `recv` themselves                            ``transport/endpoint.py``
 6     channel           `ChannelCore`: the state of a byte channel              ``channel/endpoint.py``
@@ -55,8 +54,9 @@ layer file              purpose                                                 
 6     reading           gives that data to its readers                          ``channel/endpoint.py``
 6     sending           spends and grants credits; gathers small sends          ``channel/endpoint.py``
 6     outbox            posted buffers that wait for credits                    ``channel/endpoint.py``
+6     message_reader    `MessageReader`: messages in the data of a channel      ``streams/message.py``
 6     data_waiter       the awaitable of data that is still to come             ``streams/byte.py``
-6     stream            the usual calls of a byte stream                        ``streams/byte.py``
+6     stream            the usual calls of a stream                             ``streams/base.py``
 7     frame_output      `FrameOutput`: the way of RPC frames to the provider    ``rpc/runtime/transport.py``
 7     rpc_call          `CallCore`, `ClientCallCore`: the state of an RPC call  ``rpc/protocol/calls.py``
 7     rpc_wire          RPC frames as bytes                                     ``rpc/protocol/frames.py``
@@ -117,6 +117,7 @@ from ._core import (
     InboxCore,
     LoanCore,
     Message,
+    MessageReader,
     NativeQueue,
     Operation,
     Polling,
@@ -139,7 +140,7 @@ from ._core import (
     Waker,
     Window,
     check_interpreter,
-    cut_messages,
+    fast_message_receive,
     fast_recv,
     fast_send,
     fast_stream_receive,
@@ -189,6 +190,7 @@ __all__ = [
     "TaskSet",
     "Polling",
     "Message",
+    "MessageReader",
     "NativeQueue",
     "Operation",
     "PoolBuffer",
@@ -207,13 +209,13 @@ __all__ = [
     "Waiter",
     "Waker",
     "Window",
-    "cut_messages",
     "keep_for_ever",
     "refuse_pointers",
     "learn_states",
     "serialized",
     "fast_recv",
     "fast_send",
+    "fast_message_receive",
     "fast_stream_receive",
     "fast_stream_receive_into",
     "fast_stream_send",

@@ -10,6 +10,7 @@
 #include "channel/channel.h"
 #include "channel/data_waiter.h"
 #include "channel/frames.h"
+#include "channel/message_reader.h"
 #include "channel/outbox.h"
 #include "channel/reading.h"
 #include "channel/sending.h"
@@ -17,7 +18,6 @@
 #include "endpoint/fast_path.h"
 #include "messages/assembly.h"
 #include "messages/inbox.h"
-#include "messages/length_prefix.h"
 #include "messages/loan.h"
 #include "messages/message.h"
 #include "messages/next_message.h"
@@ -92,11 +92,12 @@ PyMODINIT_FUNC PyInit__core(void)
 		add_operation, add_polling, add_completion_queue, add_coalescing, add_wakeups, add_waiter,
 		add_source, add_completions, add_arming, add_progress, add_submission, add_transfer, add_posting,
 		add_injection, add_pending_result, add_message, add_inbox, add_receive_pool, add_pool_buffer,
-		add_unpack, add_loan, add_receive_waiter, add_next_message, add_send, add_receive, add_length_prefix,
+		add_unpack, add_loan, add_receive_waiter, add_next_message, add_send, add_receive,
 		add_assembly, add_rpc_call, add_frame_output, add_rpc_connection, add_rpc_client_frames,
 		add_rpc_server_frames, add_rpc_frames, add_rpc_message, add_rpc_response, add_rpc_stub, add_task_set,
 		add_rpc_handling, add_rpc_handler, add_fast_method, add_fast_path, add_plain_buffer, add_outbox,
-		add_channel, add_channel_sending, add_channel_reading, add_channel_frames, add_data_waiter, add_stream,
+		add_channel, add_channel_sending, add_channel_reading, add_channel_frames, add_message_reader,
+		add_data_waiter, add_stream,
 	};
 	PyObject *module = PyModule_Create(&definition);
 

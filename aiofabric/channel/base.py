@@ -185,14 +185,15 @@ class ByteChannel(ABC):
 
         Cancelling loses nothing: data leaves the channel in the step that returns it.
         """
-        return await self._receive(partial(self.try_recv, max_bytes))
+        return await self.recv_by(partial(self.try_recv, max_bytes))
 
     async def recv_into(self, buffer: Buffer) -> int:
         """Like :meth:`recv`, into the caller's writable, contiguous memory; 0 at the end."""
         with bytes_of(buffer) as view:
-            return await self._receive(partial(self.try_recv_into, view))
+            return await self.recv_by(partial(self.try_recv_into, view))
 
-    async def _receive(self, take: Callable[[], T | None]) -> T:
+    async def recv_by(self, take: Callable[[], T | None]) -> T:
+        """Wait until ``take`` returns something; it is called when data or the end may have come."""
         if self.must_yield:
             await self.checkpoint()  # before data is taken, so that a cancel loses nothing
         taken = take()

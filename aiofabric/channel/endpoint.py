@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from aiofabric.address import Address
-    from aiofabric.cq.source.source import Source
     from aiofabric.info import Info
     from aiofabric.transport.connected.endpoint import MessageEndpoint
 
@@ -78,11 +77,6 @@ class EndpointChannel(ChannelCore, RmaChannel):
         self._watcher = callback
 
     # -- fairness: for an adapter whose awaits often return at once
-
-    @property
-    def pace(self) -> tuple[Source, bool]:
-        """The source whose ``must_yield`` counts awaits that do not wait, and whether each await takes a checkpoint."""
-        return self._source, self._strict
 
     @property
     def must_yield(self) -> bool:

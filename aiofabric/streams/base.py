@@ -72,11 +72,11 @@ class ChannelStream(ResourceCore, AsyncResource, TypedAttributeProvider):
         self._sending = Guard("sending to")
         self._receiving = Guard("receiving from")
         if isinstance(channel, ChannelCore):
-            self._calls_go_by(StreamPath(channel, self._sending, self._receiving, self._longest_in_c(channel)))
+            self._calls_go_by(self._path_in_c(channel))
 
-    def _longest_in_c(self, channel: Any) -> int:
-        """Bytes of a message that C sends; -1: a stream of bytes."""
-        return -1
+    def _path_in_c(self, channel: Any) -> StreamPath:
+        """The target of those calls that run in C."""
+        return StreamPath(channel, self._sending, self._receiving)
 
     @property
     def channel(self) -> ByteChannel:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import errno
 import struct
-from collections import deque
 from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, SupportsIndex
@@ -17,7 +16,7 @@ from typing import TYPE_CHECKING, SupportsIndex
 import anyio
 from anyio.abc import ObjectStream
 
-from aiofabric._core import cut_messages, fast_stream_send, refuse_pointers
+from aiofabric._core import MessageReader, StreamPath, fast_message_receive, fast_stream_send, refuse_pointers
 from aiofabric.channel.connect import HELLO
 from aiofabric.channel.frames import MESSAGES, Hello, protocol_error
 from aiofabric.errors import MessageTooLongError
@@ -37,7 +36,6 @@ MAX_MESSAGE_SIZE = 64 << 20
 _LENGTH = struct.Struct("<I")
 _COPIED = 8192
 """Bytes of the longest message that is copied behind its length."""
-_CHUNK = 1 << 20
 
 
 def message_hello(*, packing: bool, max_message_size: int) -> Hello:
@@ -62,10 +60,6 @@ class MessageStream(ChannelStream, ObjectStream[bytes]):
         super().__init__(channel)
         if not (channel.ours.packing and channel.theirs.packing):
             channel.longest_gather = 0
-        self._source, self._strict = channel.pace
-        self._messages: deque[bytes] = deque()
-        self._parts: list[bytes | memoryview] = []  # of a message, or of its length, that has not arrived completely
-        self._missing = 0  # bytes of that message that are missing
 
     @fast_stream_send
     async def send(self, item: Buffer) -> None:
@@ -101,72 +95,52 @@ class MessageStream(ChannelStream, ObjectStream[bytes]):
             except ConnectionError as error:
                 raise broken(error) from error
 
-    def _longest_in_c(self, channel: EndpointChannel) -> int:
-        return min(_COPIED, channel.theirs.max_message_size)
+    def _path_in_c(self, channel: EndpointChannel) -> StreamPath:
+        self._reader = MessageReader(channel, channel.ours.max_message_size)
+        longest = min(_COPIED, channel.theirs.max_message_size)
+        return StreamPath(channel, self._sending, self._receiving, self._reader, longest)
 
     def _put(self, data: bytes) -> None:
         with suppress(ConnectionError, anyio.ClosedResourceError):  # the next call raises it
             if self._channel.try_send(data) < len(data):
                 self._channel.post(memoryview(data), _nobody_waits)
 
+    @fast_message_receive
     async def receive(self) -> bytes:
         """Receive the next message. Cancelling loses nothing.
 
         Raises: EndOfStream, BrokenResourceError (also when the peer ended within a message),
         ClosedResourceError, BusyResourceError.
         """
+        return await self._receive()
+
+    async def _receive(self) -> bytes:
+        """`receive`, where C does not serve the call."""
         self._channel.check_usable()
-        if self._messages and not (self._strict or self._source.must_yield):
-            return self._messages.popleft()
         with self._receiving:
-            if self._messages:
-                await self._channel.checkpoint()
-            while not self._messages:
-                await self._receive_more()
-            return self._messages.popleft()
+            try:
+                return await self._channel.recv_by(self._take)
+            except ConnectionError as error:
+                raise broken(error) from error
 
-    async def _receive_more(self) -> None:
+    def _take(self) -> bytes | None:
         try:
-            chunk = await self._channel.recv(_CHUNK)
-        except ConnectionError as error:
-            raise broken(error) from error
-        if chunk:
-            self._cut(chunk)
-        elif self._parts:
-            raise anyio.BrokenResourceError("the peer ended the stream within a message")
-        else:
-            raise anyio.EndOfStream
-
-    def _cut(self, chunk: bytes) -> None:
-        """Split arrived data into messages."""
-        start, parts = self._missing, self._parts
-        if start > len(chunk):
-            parts.append(chunk)
-            self._missing -= len(chunk)
-            return
-        if start:
-            parts.append(memoryview(chunk)[:start])
-            self._messages.append(b"".join(parts))
-        elif parts:  # the beginning of a length
-            chunk = b"".join((*parts, chunk))
-        whole, start = cut_messages(chunk, start)
-        self._messages.extend(whole)
-        begin, end = start + _LENGTH.size, len(chunk)
-        if begin > end:
-            self._parts, self._missing = [chunk[start:]] if start < end else [], 0
-            return
-        (size,) = _LENGTH.unpack_from(chunk, start)
-        if size > self._channel.ours.max_message_size:
-            self._channel.abort(protocol_error(f"The peer announced a message of {size} bytes"))
-        self._parts, self._missing = [memoryview(chunk)[begin:]], begin + size - end
+            return self._reader.take()
+        except EOFError:
+            if self._reader.within_message:
+                raise anyio.BrokenResourceError("the peer ended the stream within a message") from None
+            raise anyio.EndOfStream from None
+        except OverflowError as too_long:
+            self._channel.abort(error := protocol_error(str(too_long)))
+            raise error from None
 
     def abort(self) -> None:
         super().abort()
-        self._messages.clear()
+        self._reader.drop()
 
     async def aclose(self) -> None:
         await super().aclose()
-        self._messages.clear()
+        self._reader.drop()
 
 
 def _nobody_waits(_: BaseException | None) -> None:

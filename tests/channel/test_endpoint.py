@@ -12,6 +12,7 @@ import pytest
 
 from aiofabric.channel.connect import HELLO
 from aiofabric.channel.frames import CLOSE, DATA, END, FRAME_COST, GRANT, PLAIN, Hello, header
+from tests.fixtures.internals import source_of
 from tests.streams.pairs import clog, over_fabric
 
 if TYPE_CHECKING:
@@ -295,10 +296,10 @@ async def test_try_send_uses_exactly_the_credits_that_are_left(peers: Peers) -> 
 async def test_a_closed_channel_has_no_interest_in_its_queue(peers: Peers) -> None:
     """A queue without a descriptor is polled while there is an interest in it."""
     async with peers() as (first, _):
-        source = first.pace[0]
+        source = source_of(first)
         before = source.interest
         async with peers() as (second, raw):
-            assert second.pace[0] is source
+            assert source_of(second) is source
             assert source.interest == before + 1
             await raw.aclose()
             await closed(second)

@@ -802,12 +802,6 @@ def test_call_soon_is_of_this_iteration(peer: Channel) -> None:
     assert called == [1]
 
 
-def test_the_pace_is_the_sources(peer: Channel) -> None:
-    source: Any = peer.source
-    assert peer.channel.pace == (source, False)
-    assert Channel(strict=True).channel.pace[1] is True
-
-
 def test_statistics_count_frames_and_bytes(peer: Channel) -> None:
     peer.channel.try_send(b"abc")
     peer.channel.try_send(b"de")

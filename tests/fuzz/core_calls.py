@@ -159,18 +159,22 @@ class Channel(_core.ChannelCore):
 class Stream(_core.ResourceCore):
     """A stream whose calls run in C where they can; a generator has all others."""
 
-    def _send(self, item: object) -> Any:
+    def _send(self, *_: object) -> Any:
         yield
 
     _receive = _receive_into = _send
 
     send: Any = _core.fast_stream_send(lambda *_: None)
     receive: Any = _core.fast_stream_receive(lambda *_: None)
+    receive_message: Any = _core.fast_message_receive(lambda *_: None)
     receive_into: Any = _core.fast_stream_receive_into(lambda *_: None)
 
 
 def ready_stream(channel: Channel) -> tuple[Stream, Any]:
-    stream, path = Stream(), _core.StreamPath(channel, _core.GuardCore(), _core.GuardCore(), RANDOM.choice([-1, 100]))
+    stream, guards = Stream(), (_core.GuardCore(), _core.GuardCore())
+    path = _core.StreamPath(channel, *guards)
+    if RANDOM.random() < 0.5:
+        path = _core.StreamPath(channel, *guards, _core.MessageReader(channel, RANDOM.choice([3, 1000])), 100)
     stream._calls_go_by(path)
     return stream, path
 
@@ -271,7 +275,8 @@ class Fuzz:
             _core.InboxCore(handle, source, ROOM, 4), connection, call, output, _core.BudgetCore(),
             made, Response(made, None), stub, stub(b"bytes"), stub._direct, tasks, plan, served,
             plan(ready_server_call(plan, connection)), handler(b"bytes", None),
-            channel, stream, path, stream.receive(), stream.receive_into(bytearray(10)), stream.send(b"bytes"),
+            channel, stream, path, stream.receive(), stream.receive_message(), stream.receive_into(bytearray(10)),
+            stream.send(b"bytes"), _core.MessageReader(channel, 100),
         ]  # fmt: skip
 
     def value(self) -> Any:
@@ -357,7 +362,8 @@ class Fuzz:
     def functions(self) -> None:
         """Functions of the module, and constructors."""
         of_all: list[Any] = [
-            _core.cut_messages, _core.fast_send, _core.fast_recv, _core.fast_stream_send, _core.fast_stream_receive,
+            _core.MessageReader, _core.fast_message_receive, _core.fast_send, _core.fast_recv, _core.fast_stream_send,
+            _core.fast_stream_receive,
             _core.fast_stream_receive_into, _core.ChannelCore, _core.GuardCore, _core.StreamPath, _core.Message,
             _core.Slot,
             _core.Operation, _core.Fifo, _core.Registry, _core.Window, _core.Polling, _core.Waker, _core.FastPath,

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 import aiofabric
 from aiofabric import Address, AddressFormat, FabricError, RemoteRegion
-from aiofabric._core import cut_messages
+from aiofabric._core import MessageReader
 from aiofabric.address import is_numeric, split_uri
 from aiofabric.channel import frames as channel_frames
 from aiofabric.cm.preface import Preface
@@ -170,20 +170,22 @@ def test_frames_of_the_byte_channel(steps: list[Any]) -> None:
     assert peer.endpoint.aborts <= 1
 
 
-def test_lengths_before_messages() -> None:
-    def joined(messages: list[bytes]) -> bytes:
-        return b"".join(len(each).to_bytes(4, "little") + each for each in messages)
-
-    valid = joined([b"", b"abc", bytes(200)])
-
-    @fuzz
-    @given(near(valid), st.integers(-2, 400))
-    def run(chunk: bytes, start: int) -> None:
-        with suppress(ValueError):
-            messages, end = cut_messages(chunk, start)
-            assert joined(messages) == chunk[start:end]
-
-    run()
+@fuzz
+@given(st.lists(near(b"\0\0\0\0\3\0\0\0abc\xc8\0\0\0" + bytes(200)), max_size=6), st.integers(0, 300))
+def test_messages_behind_their_lengths(pieces: list[bytes], longest: int) -> None:
+    peer, taken = Channel(), bytearray()
+    reader = MessageReader(peer.channel, longest)
+    came = b""
+    with suppress(OverflowError, FabricError, anyio.ClosedResourceError):
+        for piece in pieces:
+            if peer.channel.statistics().receive_credits < len(piece):
+                break
+            came += piece
+            peer.comes(channel_frames.PLAIN + piece)
+            while (message := reader.take()) is not None:
+                assert len(message) <= longest
+                taken += len(message).to_bytes(4, "little") + message
+    assert came.startswith(taken)
 
 
 @fuzz

@@ -26,7 +26,7 @@ PyObject *call_new(beginning *begin, const char *name, void *target, PyObject *f
 	self->begin = begin;
 	self->name = name;
 	self->target = new_ref(target);
-	self->first = new_ref(first);
+	self->first = Py_XNewRef(first);
 	self->second = new_ref(second);
 	return (PyObject *) self;
 }

@@ -17,6 +17,7 @@ struct Call {
 	char silent;		/* the result of its steps is dropped; the call returns None */
 };
 
+/* `first` may be NULL: the method has no argument. */
 PyObject *call_new(beginning *begin, const char *name, void *target, PyObject *first, PyObject *second);
 
 int add_call(PyObject *module);

@@ -10,6 +10,7 @@
 #include "base/references.h"
 #include "channel/arrivals.h"
 #include "channel/channel.h"
+#include "channel/message_reader.h"
 #include "channel/reading.h"
 #include "progress/arming.h"
 #include "queue/waiter.h"
@@ -39,6 +40,8 @@ PyObject *data_take(ChannelCore *channel, const struct receiving_call *call)
 
 	if (!channel->arrivals.size || channel->closed != Py_None)
 		return NULL;
+	if (call->reader)
+		return message_reader_take(call->reader);
 	if (!call->memory.obj)
 		return channel_take(channel, call->most);
 	count = channel_take_into(channel, call->memory.buf, call->memory.len);
@@ -61,6 +64,7 @@ PyObject *data_waiter_new(ChannelCore *channel, GuardCore *guard, struct receivi
 	Py_INCREF(call->stream);
 	Py_XINCREF(call->argument);
 	Py_INCREF(call->method);
+	Py_XINCREF((PyObject *) call->reader);
 	guard->busy = 1;
 	channel->reader = &self->waiter;
 	if (source_prepare_wait(channel->source))
@@ -160,6 +164,7 @@ static int DataWaiter_traverse(DataWaiter *self, visitproc visit, void *arg)
 	Py_VISIT(self->guard);
 	Py_VISIT(self->call.stream);
 	Py_VISIT(self->call.argument);
+	Py_VISIT(self->call.reader);
 	Py_VISIT(self->steps);
 	return 0;
 }
@@ -184,6 +189,7 @@ static void DataWaiter_dealloc(DataWaiter *self)
 	Py_CLEAR(self->call.stream);
 	Py_CLEAR(self->call.argument);
 	Py_CLEAR(self->call.method);
+	Py_CLEAR(self->call.reader);
 	Py_CLEAR(self->steps);
 	freelist_give(&freelist, self);
 }

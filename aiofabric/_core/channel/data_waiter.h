@@ -4,6 +4,7 @@
 
 #include "base/references.h"
 #include "channel/channel.h"
+#include "channel/message_reader.h"
 
 /* Whether a task sends, or receives: `Guard` in streams/base.py. */
 typedef struct {
@@ -19,9 +20,13 @@ struct receiving_call {
 	PyObject *method;	/* name of that method, which raises, and waits in other cases */
 	Py_ssize_t most;
 	Py_buffer memory;	/* of the caller, if `obj` is set */
+	MessageReader *reader;	/* of messages; NULL: bytes are received */
 };
 
-/* The data, if some is there: bytes, or the number of bytes in the caller's memory. NULL without an exception: none. */
+/*
+ * The data, if some is there: bytes, a message, or the number of bytes in the caller's memory. NULL without an exception:
+ * none, or no complete message.
+ */
 PyObject *data_take(ChannelCore *channel, const struct receiving_call *call);
 
 /* Its result is that of the receive. It takes over the memory of `call`, also if it fails. */

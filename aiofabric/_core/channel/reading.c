@@ -224,8 +224,7 @@ int channel_data_arrived(ChannelCore *self, PoolBuffer *buffer, const char *byte
 
 /* -- the methods */
 
-/* 1: there is data; 0: the end; -1: an exception, or nothing was set: nothing has arrived. */
-static int has_data(ChannelCore *self)
+int channel_has_data(ChannelCore *self)
 {
 	if (!channel_ready(self))
 		return -1;
@@ -238,7 +237,7 @@ static int has_data(ChannelCore *self)
 	return self->gone != Py_None ? channel_raise(self->gone) : -1;
 }
 
-static PyObject *none_unless_raised(void)
+PyObject *none_unless_raised(void)
 {
 	if (PyErr_Occurred())
 		return NULL;
@@ -256,7 +255,7 @@ static PyObject *ChannelCore_try_recv(ChannelCore *self, PyObject *most)
 		PyErr_Format(PyExc_ValueError, "expected a number of bytes from 0 on, got %zd", count);
 		return NULL;
 	}
-	has = has_data(self);
+	has = channel_has_data(self);
 	if (has < 0)
 		return none_unless_raised();
 	return has ? channel_take(self, count) : PyBytes_FromStringAndSize(NULL, 0);
@@ -264,7 +263,7 @@ static PyObject *ChannelCore_try_recv(ChannelCore *self, PyObject *most)
 
 static PyObject *ChannelCore_try_recv_into(ChannelCore *self, PyObject *memory)
 {
-	int has = has_data(self);
+	int has = channel_has_data(self);
 	Py_ssize_t count = 0;
 	Py_buffer view;
 

@@ -11,6 +11,10 @@ int channel_data_arrived(ChannelCore *self, PoolBuffer *buffer, const char *byte
 int channel_read_ended(ChannelCore *self);
 /* Data, the end or an error can be taken. */
 int channel_wake_reader(ChannelCore *self);
+/* 1: there is data; 0: the end; -1: an exception, or nothing was set: nothing has arrived. */
+int channel_has_data(ChannelCore *self);
+/* None, unless an exception is set: for a call that found nothing. */
+PyObject *none_unless_raised(void);
 /* Take at most so many bytes; only if there are some. */
 PyObject *channel_take(ChannelCore *self, Py_ssize_t most);
 /* The same, to `to`; returns how many, or -1. */

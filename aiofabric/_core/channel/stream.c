@@ -1,6 +1,6 @@
 /*
- * StreamPath: `send`, `receive` and `receive_into` of a byte stream, for the usual call: one that need not wait, or that
- * waits for data. Everything else is in Python (streams/byte.py): ends, errors, other loops than asyncio's, a second task.
+ * StreamPath: `send`, `receive` and `receive_into` of a stream, for the usual call: one that need not wait, or that waits
+ * for data. Everything else is in Python (streams/byte.py, streams/message.py): ends, errors, other loops than asyncio's, a second task.
  *
  * A round trip of 64 B, CPU of both sides on one core: 40 us with the channel and these calls in Python; the endpoint below
  * took 24 of them.
@@ -15,6 +15,7 @@
 #include "channel/arrivals.h"
 #include "channel/channel.h"
 #include "channel/data_waiter.h"
+#include "channel/message_reader.h"
 #include "channel/sending.h"
 #include "progress/arming.h"
 #include "progress/iteration.h"
@@ -30,7 +31,8 @@ typedef struct {
 	PyObject_HEAD
 	ChannelCore *channel;
 	GuardCore *sending, *receiving;
-	long long longest;	/* bytes of a message that is sent here; -1: of a stream of bytes */
+	MessageReader *reader;	/* NULL: a stream of bytes */
+	long long longest;	/* bytes of a message that is sent here */
 } StreamPath;
 
 /* NULL: its awaits are in Python. */
@@ -59,7 +61,7 @@ static int elsewhere(Call *call, PyObject *name)
 /* A message of up to `longest` bytes is sent behind its length, little-endian: streams/message.py. */
 static int try_message(StreamPath *self, struct outgoing *data)
 {
-	unsigned char length[4] = {data->size & 0xff, data->size >> 8 & 0xff, data->size >> 16 & 0xff, data->size >> 24 & 0xff};
+	unsigned char length[MESSAGE_LENGTH] = {data->size & 0xff, data->size >> 8 & 0xff, data->size >> 16 & 0xff, data->size >> 24 & 0xff};
 
 	if (data->size > self->longest)
 		return 0;
@@ -80,7 +82,7 @@ static int try_send(StreamPath *self, PyObject *object)
 	}
 	data.bytes = view.buf;
 	data.size = view.len;
-	sent = self->longest < 0 ? channel_try_send(self->channel, &data) : try_message(self, &data);
+	sent = self->reader ? try_message(self, &data) : channel_try_send(self->channel, &data);
 	PyBuffer_Release(&view);
 	return sent;
 }
@@ -111,7 +113,7 @@ static int begin_to_send(Call *call, PyObject **result)
 static PyObject *send(PyObject *path, PyObject *const *args, Py_ssize_t count)
 {
 	StreamPath *self = path_of(path);
-	const char *name = self && self->longest < 0 ? "FabricStream.send" : "MessageStream.send";
+	const char *name = self && self->reader ? "MessageStream.send" : "FabricStream.send";
 
 	return self ? call_new(begin_to_send, name, self, args[1], args[0]) : NULL;
 }
@@ -207,20 +209,37 @@ static PyObject *receive_into(PyObject *path, PyObject *const *args, Py_ssize_t 
 	return self ? call_new(begin_receive_into, "FabricStream.receive_into", self, args[1], args[0]) : NULL;
 }
 
+static int begin_receive_message(Call *call, PyObject **result)
+{
+	StreamPath *self = (StreamPath *) call->target;
+	struct receiving_call asked = {.stream = call->second, .method = name_receive, .reader = self->reader};
+
+	return begin_to_receive(call, &asked, result);
+}
+
+static PyObject *receive_message(PyObject *path, PyObject *const *args, Py_ssize_t count)
+{
+	StreamPath *self = path_of(path);
+
+	return self && self->reader ? call_new(begin_receive_message, "MessageStream.receive", self, NULL, args[0]) : NULL;
+}
+
 /* -- the type */
 
 static int StreamPath_init(StreamPath *self, PyObject *args, PyObject *kwargs)
 {
-	PyObject *channel, *sending, *receiving;
+	PyObject *channel, *sending, *receiving, *reader = NULL;
 
 	if (refuse_second_init(self->channel))
 		return -1;
-	if (!PyArg_ParseTuple(args, "O!O!O!L", ChannelCore_Type, &channel, GuardCore_Type, &sending, GuardCore_Type, &receiving,
-			      &self->longest))
+	if (!PyArg_ParseTuple(args, "O!O!O!|O!L", ChannelCore_Type, &channel, GuardCore_Type, &sending, GuardCore_Type, &receiving,
+			      MessageReader_Type, &reader, &self->longest))
 		return -1;
 	self->channel = (ChannelCore *) new_ref(channel);
 	self->sending = (GuardCore *) new_ref(sending);
 	self->receiving = (GuardCore *) new_ref(receiving);
+	if (reader)
+		self->reader = (MessageReader *) new_ref(reader);
 	return 0;
 }
 
@@ -228,6 +247,7 @@ static int StreamPath_traverse(StreamPath *self, visitproc visit, void *arg)
 {
 	Py_VISIT(type_of(self));
 	Py_VISIT(self->channel);
+	Py_VISIT(self->reader);
 	return 0;
 }
 
@@ -237,12 +257,13 @@ static void StreamPath_dealloc(StreamPath *self)
 	Py_CLEAR(self->channel);
 	Py_CLEAR(self->sending);
 	Py_CLEAR(self->receiving);
+	Py_CLEAR(self->reader);
 	free_object(self);
 }
 
 static PyType_Slot StreamPath_slots[] = {
-	{Py_tp_doc, "StreamPath(channel, sending, receiving, longest): the targets of those calls of a stream that run in C: guards, and\n"
-		    "the bytes of a message that is sent there; -1 for a stream of bytes."},
+	{Py_tp_doc, "StreamPath(channel, sending, receiving[, reader, longest]): the targets of those calls of a stream that run in C:\n"
+		    "guards; of messages also their reader, and the bytes of the longest that is sent there."},
 	{Py_tp_init, StreamPath_init},
 	{Py_tp_dealloc, StreamPath_dealloc},
 	{Py_tp_traverse, StreamPath_traverse},
@@ -268,6 +289,11 @@ static PyObject *fast_stream_receive_into(PyObject *module, PyObject *function)
 	return fast_method_new(function, receive_into, 2, 2);
 }
 
+static PyObject *fast_message_receive(PyObject *module, PyObject *function)
+{
+	return fast_method_new(function, receive_message, 1, 1);
+}
+
 int add_stream(PyObject *module)
 {
 	static PyMethodDef functions[] = {
@@ -275,6 +301,7 @@ int add_stream(PyObject *module)
 		{"fast_stream_receive", fast_stream_receive, METH_O, "The function, except that C receives where `StreamPath` can."},
 		{"fast_stream_receive_into", fast_stream_receive_into, METH_O,
 		 "The function, except that C receives where `StreamPath` can."},
+		{"fast_message_receive", fast_message_receive, METH_O, "The function, except that C receives where `StreamPath` can."},
 		{NULL},
 	};
 	static const struct name names[] = {
