@@ -6,6 +6,7 @@ that was read is not registered any more.
 
 import asyncio
 import gc
+import os
 import sys
 from collections.abc import Callable
 from contextlib import AsyncExitStack
@@ -13,11 +14,13 @@ from dataclasses import dataclass
 from typing import Any
 
 import anyio
+import anyio.to_thread
 import pytest
 import sniffio
 
-from aiofabric import Address, MessageEndpoint
+from aiofabric import Address, MessageEndpoint, listen
 from aiofabric.pipeline import Publish, Pull, Push, Subscribe
+from aiofabric.pipeline.protocol.hello import Hello, Role
 from aiofabric.testing import live_resources
 from tests.fixtures.children import Child, Parent
 from tests.fixtures.providers import HOST
@@ -218,3 +221,29 @@ async def test_the_memory_of_a_publication_that_was_read_is_not_registered(provi
         await until(lambda: registrations() == before)
         assert publish.statistics().subscribers[0].not_acknowledged == 1
         item.ack()
+
+
+async def announced_sizes(parent: Parent, provider: str) -> list[int]:
+    """The bytes of the receives that consumers announce which connect without the name of a provider."""
+    os.environ["FI_PROVIDER"] = provider  # libfabric has no other one
+    sizes: list[int] = []
+    us = Hello(Role.PUSH, bytes(16), LONG)
+    async with listen(HOST, 0) as listener:
+        for window_bytes in (64 * LONG, LONG):
+            async with Pull(listener.address, window_bytes=window_bytes), anyio.create_task_group() as tasks:
+                request = await listener.accept_request()
+                assert request.info.fabric_attr.prov_name == provider
+                sizes.append(us.check_other(request.param).recv_size)
+                request.reject(param=b"enough")
+                tasks.cancel_scope.cancel()
+    return sizes
+
+
+@pytest.mark.parametrize(("provider", "long"), [("tcp", True), ("sockets", False)])
+async def test_long_receives_are_for_a_provider_that_writes_into_them(
+    child: Callable[..., Child], provider: str, long: bool
+) -> None:
+    """Also if the provider was not named: over verbs they would be pinned."""
+    of_large_window, of_small_window = await anyio.to_thread.run_sync(child(announced_sizes, provider).result)
+    assert (of_large_window > LONG) == long
+    assert of_small_window < LONG

@@ -104,12 +104,12 @@ class Receives:
     def for_connection(
         self, provider: str | None, other: Role | None = None
     ) -> Iterator[tuple[Hello, EndpointKeywords]]:
-        """The hello and the options of one connection, for as long as it lasts. ``provider``: None for the default.
+        """The hello and the options of one connection, for as long as it lasts.
         ``other``: the role of the other end, if it is known.
         """
         size, count = _LONG, _LONG_COUNT
         taken = size * count
-        if other == Role.WATCH or self._left < taken or (provider is not None and provider not in _WITH_LONG):
+        if other == Role.WATCH or self._left < taken or provider not in _WITH_LONG:
             size, count, taken = RECV_SIZE, RECV_COUNT, 0
         self._left -= taken
         try:

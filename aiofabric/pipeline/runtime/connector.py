@@ -17,6 +17,7 @@ from ...cm.acceptor import Acceptor
 from ...cm.clients.backoff import Backoff
 from ...errors import FabricConnectionRejectedError, NoProviderError
 from ...transport.connect import connect, listen
+from ...transport.opening.selection import find_connectable
 from ..places import finder_of, target_of
 from ..protocol.hello import HelloError, Role
 from .connection import Receives
@@ -153,7 +154,8 @@ class Connector:
         failures = _Failures(target)
         try:
             while target in self._targets:
-                with self._receives.for_connection(self._options["provider"]) as (hello, options):
+                provider = await self._provider_for(target)
+                with self._receives.for_connection(provider) as (hello, options):
                     try:
                         endpoint = await connect(*target, param=hello.pack(), **options, **self._options)
                         theirs = self._check(endpoint)
@@ -177,6 +179,15 @@ class Connector:
         finally:
             if self._places_change:
                 self._connecting.discard(target)  # it may be announced again
+
+    async def _provider_for(self, target: Target) -> str | None:
+        """The provider that `connect` chooses. None: it will raise, too."""
+        chosen: str | None = self._options["provider"]
+        if chosen is None:
+            with suppress(OSError, ValueError):
+                info = await find_connectable(*target, provider=None, domain=None, hints=None)
+                chosen = info.fabric_attr.prov_name
+        return chosen
 
     def _check(self, endpoint: MessageEndpoint) -> Hello:
         try:
