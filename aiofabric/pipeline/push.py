@@ -144,7 +144,7 @@ class Push(PipelineEnd):
         if self._burst.ended():
             self._check_open()
             await anyio.lowlevel.checkpoint()  # before the item is pushed: a cancelled call has pushed nothing
-        if type(data) is bytes and not header and (size := len(data)) <= INLINE:
+        if type(data) is bytes and type(header) is bytes and not header and (size := len(data)) <= INLINE:
             item: bytes | Large = data if size <= SMALL else Large(b"", (data,), size, not size % PART_ALIGNMENT)
             cost = ITEM_COST + size
         else:

@@ -283,6 +283,8 @@ async def test_items(provider: str) -> None:
             await push.push(b"x", header=bytes(1025))
         with pytest.raises(TypeError, match="header"):
             await push.push(b"x", header="text")  # type: ignore[arg-type]
+        with pytest.raises(TypeError, match="header"):
+            await push.push(b"x", header=None)  # type: ignore[arg-type]
         with pytest.raises(TypeError, match="items"):
             await push.push_many(b"abc")
         with pytest.raises(TypeError, match=r"data must be contiguous.*numpy.ascontiguousarray"):

@@ -226,6 +226,9 @@ class Pipeline:
         provider = connections.pop("provider", None)
         stream_options(f"Pipeline.{method}", connections, own=RUN_OPTIONS)
         check_number("restarts", restarts, 32)
+        check_type("host", host, str)
+        if provider is not None:
+            check_type("provider", provider, str)
         nodes = self._planned(processes, workers)
         return Run(nodes, host=host, restarts=restarts, options={**connections, "provider": provider}, client=client)
 

@@ -349,6 +349,8 @@ MISTAKES: list[tuple[Any, type[Exception], str]] = [
     (lambda: Pipeline([]).sink(f.three_times), TypeError, "return instead of yield"),
     (lambda: Pipeline([]).sink(f.without_end), TypeError, "return instead of yield"),  # type: ignore[arg-type]
     (lambda: Pipeline([]).start(workers=3), TypeError, "workers must be a dict"),  # type: ignore[arg-type]
+    (lambda: Pipeline([]).start(host=5), TypeError, "host must be of type str"),  # type: ignore[arg-type]
+    (lambda: Pipeline([]).start(provider=5), TypeError, "provider must be of type str"),  # type: ignore[arg-type]
     (lambda: Pipeline([]).route(f.letter, ["a"]), TypeError, "branches"),  # type: ignore[arg-type]
     (lambda: Pipeline([]).route(f.letter, {"a": Pipeline([])}), TypeError, "the branch 'a' must be a function"),  # type: ignore[dict-item]
     (lambda: Pipeline([]).map(f.add_one, process=1), TypeError, "process"),  # type: ignore[arg-type]
