@@ -1,9 +1,9 @@
 """Slots: the ``struct fi_context2`` that every posted operation passes to the provider.
 
 The provider may write into a slot (``FI_CONTEXT``, ``FI_CONTEXT2``) and names it in the completion. So the address of
-the slot is the key of the operation. An address is free again after its completion was read, because no other
-completion names it. The slot of an operation without a completion stays in quarantine until its queue is closed: a late
-completion would otherwise finish a new operation.
+the slot is the key of the operation. An address is free again after its completion was read, and is not used at once,
+because rxm reports the failure of a large receive twice. The slot of an operation without a completion stays in
+quarantine until its queue is closed: a late completion would otherwise finish a new operation.
 """
 
 from __future__ import annotations
@@ -43,6 +43,16 @@ class Slots(SlotsCore):
         """The operation ended without a completion: never use this address again."""
         self.in_use -= 1
         self.quarantined += 1
+
+    def replace(self, receive: Any, operations: Any) -> Slot:
+        """Give a receive that has failed another slot, and return it. rxm reports the failure of a large receive twice,
+        and the second report must not name the next message in the same memory.
+        """
+        slot = self.acquire()
+        operations.pop(receive.slot.address)
+        self.release(receive.slot)
+        operations[slot.address] = receive
+        return slot
 
     def _grow(self) -> None:
         block = ffi.new("struct fi_context2[]", _BLOCK)

@@ -5,6 +5,7 @@
 #include "base/references.h"
 #include "base/upcalls.h"
 #include "messages/inbox.h"
+#include "operations/slots.h"
 #include "progress/arming.h"
 #include "queue/coalescing.h"
 #include "queue/completion_queue.h"
@@ -284,6 +285,30 @@ static PyObject *PoolCore_enter(PoolCore *self, PyObject *args)
 	Py_RETURN_NONE;
 }
 
+static PyObject *PoolCore_use_slot(PoolCore *self, PyObject *args)
+{
+	PyObject *slot, *address;
+	PoolBuffer *buffer;
+	void *context;
+
+	if (!PyArg_ParseTuple(args, "O!O!", PoolBuffer_Type, &buffer, Slot_Type, &slot))
+		return NULL;
+	if (buffer->pool != self || buffer->index >= PyList_Size(self->buffers) || buffer->posted) {
+		PyErr_SetString(PyExc_RuntimeError, "expected a buffer of this pool that is not posted");
+		return NULL;
+	}
+	address = ((Slot *) slot)->address;
+	context = address ? pointer_of(address) : NULL;
+	if (!context) {
+		if (!PyErr_Occurred())
+			PyErr_SetString(PyExc_RuntimeError, "expected a slot with an address");
+		return NULL;
+	}
+	self->receives[buffer->index].context = context;
+	REPLACE(buffer->slot, new_ref(slot));
+	Py_RETURN_NONE;
+}
+
 static PyObject *PoolCore_leave(PoolCore *self, PyObject *unused)
 {
 	PyObject *buffers = self->buffers, *none = PyList_New(0);
@@ -343,6 +368,7 @@ static PyMethodDef PoolCore_methods[] = {
 	 "The endpoint and the descriptor by address, bytes of each receive, most receives, the address and\n"
 	 "length of the room behind each (0 for none), and whether `overlong` gets messages longer than `size`."},
 	{"_enter", (PyCFunction) PoolCore_enter, METH_VARARGS, "Add a buffer, with its address and its slot's."},
+	{"_use_slot", (PyCFunction) PoolCore_use_slot, METH_VARARGS, "Post a buffer with another slot from now on."},
 	{"_leave", (PyCFunction) PoolCore_leave, METH_NOARGS, "Remove all buffers from the pool, and return them."},
 	{"post", (PyCFunction) PoolCore_post, METH_NOARGS, "Post every free buffer."},
 	{"recycle", (PyCFunction) PoolCore_recycle, METH_O, "The message was taken: its buffer may receive again."},

@@ -45,11 +45,17 @@ static PyType_Slot Slot_slots[] = {
 
 static PyType_Spec Slot_spec = {"aiofabric._core.Slot", sizeof(Slot), 0, Py_TPFLAGS_DEFAULT, Slot_slots};
 
+/*
+ * Slots that stay free, so that none is used again at once: rxm reports the failure of a large receive twice, and the second
+ * report must not name another operation.
+ */
+#define LEFT_FREE 16
+
 Slot *slots_acquire(SlotsCore *self)
 {
 	PyObject *slot;
 
-	if (!self->free->count && drop(PyObject_CallMethodObjArgs((PyObject *) self, name_grow, NULL)))
+	if (self->free->count <= LEFT_FREE && drop(PyObject_CallMethodObjArgs((PyObject *) self, name_grow, NULL)))
 		return NULL;
 	slot = fifo_popleft(self->free);
 	if (slot && !Py_IS_TYPE(slot, Slot_Type)) {

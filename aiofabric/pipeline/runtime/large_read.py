@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import anyio
 
 from ...remote_region import RemoteRegion
 from ..protocol.frames import ITEM_COST, aligned
+from .item import Origin
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Sequence
 
     from ..protocol.frames import LargeItem
-    from .incoming import Incoming, Rest
+    from .connection import PipelineConnection
     from .item import Item
 
 __all__ = ["LargeRead", "Pending"]
@@ -24,8 +25,19 @@ class Pending:
 
     __slots__ = ("entry",)
 
-    def __init__(self, entry: Item | Rest | None = None) -> None:
+    def __init__(self, entry: Any = None) -> None:
         self.entry = entry
+
+
+class Reader(Origin, Protocol):
+    """The connection whose items are read: see `Incoming`."""
+
+    connection: PipelineConnection
+
+    def item_of(
+        self, place: int, cost: int, parts: Sequence[Any], number: int, redelivered: bool, header: bytes, /
+    ) -> Item: ...
+    def was_read(self, pending: Pending, item: Item, place: int, /) -> None: ...
 
 
 class LargeRead:
@@ -33,9 +45,7 @@ class LargeRead:
     time, however many parts a producer announces; the credits bound how many items are read at once.
     """
 
-    def __init__(
-        self, incoming: Incoming, pending: Pending, place: int, large: LargeItem, parts: Sequence[Any]
-    ) -> None:
+    def __init__(self, incoming: Reader, pending: Pending, place: int, large: LargeItem, parts: Sequence[Any]) -> None:
         self._incoming = incoming
         self._pending = pending
         self._place = place

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from ..._ffi import constants, ffi, lib
 from ...errors import NotSupportedError, check
 from ...features import Quirk, quirks, require
-from ...flags import Caps
+from ...flags import Caps, EndpointType
 from ...settings import EndpointSettings
 from ..buffers import descriptors
 from .inbox import Inbox
@@ -90,11 +90,18 @@ class _Slab:
         pool = self.pool
         if not (pool.handle.flushed(entry.errno) or pool.handle.closed):
             pool.hand_out(pool.handle.failure("fi_recvmsg", entry, pool.size, pool.handle.peer_name))
-        if entry.errno == constants.FI_ECANCELED or entry.flags & _MULTI_RECV:
-            self.given_back()
+        if entry.flags & _MULTI_RECV or (entry.errno == constants.FI_ECANCELED and pool.connected):
+            self.given_back_after_failure()
 
     def consumed(self) -> None:
         """A peer's write used some room; the provider reports separately when the buffer is full."""
+
+    def given_back_after_failure(self) -> None:
+        """The provider reports it a second time soon (rxm), when the buffer must not be posted again."""
+        if self.posted:
+            self.posted = False
+            self.pool.posted -= 1
+            self.pool.handle.source.driver.call_later(_AGAIN, partial(self.pool.renew, self))
 
     def given_back(self) -> None:
         if self.posted:
@@ -120,6 +127,7 @@ class MultiPool(Inbox):
                 f"bytes left, so messages of {size} bytes may not fit: recv_size is at most {least} here"
             )
             raise _unsupported(detail)
+        self.connected = handle.info.ep_attr.type == EndpointType.MSG
         memory = mmap.mmap(-1, room * count)
         self.view = memoryview(memory)
         self._pins = ffi.from_buffer("char[]", memory, require_writable=True)

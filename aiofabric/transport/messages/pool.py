@@ -23,6 +23,7 @@ from ..._core import PoolBuffer, PoolCore
 from ..._ffi import address_of, constants, ffi
 from ...cq.queue import ErrorEntry
 from ...errors import check
+from ...flags import EndpointType
 from .inbox import Inbox
 
 if TYPE_CHECKING:
@@ -109,15 +110,25 @@ class Pool(PoolCore, Inbox):
         self.source.driver.call_later(_AGAIN, self.post)
 
     def failed(self, buffer: PoolBuffer, entry: ErrorEntry) -> None:
-        """A receive failed: it was flushed because the connection ends, or its message did not fit."""
-        if not (self.handle.flushed(entry.errno) or self.handle.closed):
-            error = self.handle.failure("fi_recv", entry, self.size, self.handle.peer_name)
+        """A receive failed: it was flushed because the connection ends, its sender has died, or its message did not
+        fit.
+        """
+        handle = self.handle
+        if self.ended is not None or handle.closed:
+            return
+        connected = handle.info.ep_attr.type == EndpointType.MSG
+        if not connected:
+            self._use_slot(buffer, self.source.slots.replace(buffer, self.source.operations))
+        if not handle.flushed(entry.errno):
+            error = handle.failure("fi_recv", entry, self.size, handle.peer_name)
             if self.sink is None:
                 self.hand_out(error)
             else:
                 self.finish(error)
-            if not self.posted:  # 2.x's tcp goes on after a message that did not fit
-                self.post()
+        elif connected:
+            return
+        if not self.posted:  # 2.x's tcp goes on after a message that did not fit
+            self.post()
 
     def overlong(self, buffer: PoolBuffer, entry: Entry, over: int = 0) -> None:
         """A message of more than ``size`` bytes completed. ``over`` of them are lost; 0 if the number is unknown."""

@@ -60,14 +60,22 @@ class SharedBuffer:
             connection.arrived(self, tag)
 
     def fail(self, entry: ErrorEntry) -> None:
+        """There is no message: it is longer than any connection's limit, its sender has died, or the receive was
+        withdrawn, or flushed by the close.
+        """
+        pool = self.pool
         if self.posted:
             self.posted = False
-            self.pool.posted -= 1
-        # Flushed by the close, or longer than any connection's limit: there is no message, and the receive is used up.
-        if entry.errno != constants.FI_ECANCELED:
-            self.pool.recycle(self)
-        elif not self.pool.multiplexer.closed:
-            self.pool.withdrawn(self)
+            pool.posted -= 1
+        if pool.multiplexer.closed:
+            return
+        source = pool.multiplexer.source
+        self.slot = source.slots.replace(self, source.operations)
+        self.args = (*self.args[:-1], self.slot.pointer)
+        if pool.withdrawing is self:
+            pool.withdrawn(self)
+        else:
+            pool.recycle(self)
 
     def consumed(self) -> None:
         """A peer's write used the receive up (FI_RX_CQ_DATA): it holds no message."""
@@ -128,6 +136,7 @@ class ReceivePool:
         self._free: list[SharedBuffer] = []
         self._idle: list[SharedBuffer] = []  # withdrawn from the provider
         self._memory: list[mmap.mmap] = []  # memory that is not registered
+        self.withdrawing: SharedBuffer | None = None
         self._waits = False  # a timer will post again
         self._waiters: list[Waiter] = []  # of new connections, while receives are refused
         self._buffers: list[SharedBuffer] = []
@@ -166,8 +175,10 @@ class ReceivePool:
             if before - self.count == most:
                 break
             if buffer.posted:
+                self.withdrawing = buffer
                 lib.fi_cancel(self.multiplexer.handle.native, buffer.slot.pointer)
                 self.multiplexer.source.drain()  # the cancel completes at once, unless a message has arrived meanwhile
+                self.withdrawing = None
         return before - self.count
 
     def withdrawn(self, buffer: SharedBuffer) -> None:
