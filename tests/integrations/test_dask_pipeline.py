@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import signal
 from contextlib import asynccontextmanager
+from functools import partial
 from importlib import import_module
 from multiprocessing import resource_tracker
 from typing import TYPE_CHECKING, Any
@@ -12,6 +14,7 @@ import anyio
 import pytest
 
 from aiofabric.pipeline import Pipeline, StageError
+from tests.fixtures.waiting import until
 from tests.pipeline.stages import functions as f
 
 if TYPE_CHECKING:
@@ -70,6 +73,23 @@ async def test_a_killed_worker_of_dask_is_replaced_and_loses_nothing(tmp_path: P
         pass
     assert set(found) == set(range(f.COUNT))
     assert run.totals().stages["work"].restarts >= 1
+
+
+@pytest.mark.long
+async def test_a_run_does_not_wait_for_a_worker_of_dask_that_was_killed() -> None:
+    """Dask itself tries for 30 seconds to reach it: two of ten runs waited for that."""
+    slow = Pipeline(f.numbers).map(f.late, workers=3, process=True)
+    async with cluster() as client:
+        for _ in range(5):
+            found: list[int] = []
+            with anyio.fail_after(20):
+                async with slow.sink(found.append).on(client, processes=False):
+                    await until(partial(len, found))
+                    workers = await client.run(os.getpid)
+                    os.kill(next(iter(workers.values())), signal.SIGKILL)
+                while len(await client.run(os.getpid)) < 2:  # noqa: ASYNC110 - no event tells it
+                    await anyio.sleep(0.05)
+            assert set(found) == set(range(f.COUNT))
 
 
 @pytest.mark.long

@@ -68,6 +68,11 @@ async def waits_for_cancelled(number: int) -> int:
     return number
 
 
+def late(number: int) -> int:
+    sleep(0.01)
+    return number
+
+
 def slow_or_failing(number: int) -> int:
     """The first value takes long, and the second one fails."""
     if number == 0:
@@ -242,6 +247,17 @@ class DieOnceAndAtTheNextStart(DieOnce):
         self.__dict__ = state
         mark = self.folder / "died again"
         if list(self.folder.glob("died-*")) and not mark.exists():
+            mark.touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+
+
+class DieAtTheFirstStart(DieOnce):
+    """The first process is killed while it gets its function."""
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__ = state
+        mark = self.folder / "died at first"
+        if not mark.exists():
             mark.touch()
             os.kill(os.getpid(), signal.SIGKILL)
 

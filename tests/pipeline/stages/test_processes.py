@@ -290,6 +290,15 @@ async def test_a_worker_that_is_killed_while_it_starts_again_is_started_again(tm
 
 
 @on_asyncio
+async def test_a_worker_that_is_killed_at_its_first_start_is_started_again(tmp_path: Path) -> None:
+    found: list[int] = []
+    work = f.DieAtTheFirstStart(tmp_path, f.COUNT)
+    totals = await Pipeline(f.numbers).map(work, process=True, name="work").sink(found.append).run()
+    assert totals.stages["work"].restarts == 1
+    assert found == list(range(f.COUNT))
+
+
+@on_asyncio
 async def test_a_worker_that_is_killed_whenever_it_starts_again_ends_the_run(tmp_path: Path) -> None:
     work = f.DieOnceAndAtTheNextStart(tmp_path, 50)
     with pytest.raises(StageError, match=r"\(signal SIGKILL\) too often$"):

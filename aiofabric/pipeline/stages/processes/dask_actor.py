@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import multiprocessing
 from collections import deque
 from contextlib import suppress
@@ -11,6 +12,7 @@ from uuid import uuid4
 
 import anyio
 
+from .kept import Ended
 from .worker import work
 
 if TYPE_CHECKING:
@@ -72,6 +74,8 @@ def _work(pipe: Any, *arguments: Any) -> None:
 class DaskActor:
     """See `Launched`."""
 
+    tells_late = True
+
     def __init__(self, client: Any, order: WorkOrder, backend: dict[str, Any], options: dict[str, Any]) -> None:
         self._client = client
         self._order = order
@@ -88,12 +92,27 @@ class DaskActor:
 
     async def tell(self, *words: Any) -> None:
         with suppress(Exception):  # the worker has left, which `next_words` notices
-            await self._actor.tell(*words)
+            await self._answer(self._actor.tell(*words))
+
+    async def _answer(self, call: Any) -> Any:
+        """What a call of the actor returns. Dask tries for 30 seconds to reach a worker that has left.
+
+        Raises:
+            OSError: its worker has left.
+        """
+        answer = asyncio.ensure_future(call)
+        try:
+            while not (await asyncio.wait((answer,), timeout=_ASK_AGAIN))[0]:
+                if self._future.status != "finished":
+                    raise OSError("its Dask worker has left")
+            return answer.result()
+        finally:
+            answer.cancel()
 
     async def next_words(self) -> tuple[Any, ...] | None:
         try:
             while not self._said:
-                self._said.extend(await self._actor.said())
+                self._said.extend(await self._answer(self._actor.said()))
                 if not self._said:
                     await anyio.sleep(_ASK_AGAIN)
         except Exception as error:  # of the connection, or of Dask: the worker has left
@@ -101,8 +120,8 @@ class DaskActor:
             return None
         return self._said.popleft()
 
-    async def how_it_ended(self) -> str:
-        return self._problem or "its thread has ended"
+    async def how_it_ended(self) -> Ended:
+        return Ended(self._problem or "its thread has ended", killed=bool(self._problem))
 
     async def end(self, *, at_once: bool) -> None:
         if self._actor is not None:

@@ -7,7 +7,7 @@ import pickle
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 import anyio
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from ..plan import Node, WorkOrder
     from .board import Board
 
-__all__ = ["KeptWorker", "Launch", "Launched"]
+__all__ = ["Ended", "KeptWorker", "Launch", "Launched"]
 
 _TELL_PROGRESS: Final = 0.25
 """Seconds between two looks at what is finished, for a process that has taken the place of another one."""
@@ -27,13 +27,22 @@ _TELL_PROGRESS: Final = 0.25
 _log = logging.getLogger("aiofabric.pipeline")
 
 
+class Ended(NamedTuple):
+    """How a worker has died. ``killed``: not by an error of the program, such as one in its main module."""
+
+    how: str
+    killed: bool
+
+
 class Launched(Protocol):
-    """A worker: a process, or an actor of Dask."""
+    """A worker: a process, or an actor of Dask. ``tells_late``: it may have done more than it has told."""
+
+    tells_late: bool
 
     async def start(self) -> None: ...
     async def tell(self, *words: Any) -> None: ...  # waits while it is busy; nothing, if it has died
     async def next_words(self) -> tuple[Any, ...] | None: ...  # see `worker`; None: it has died
-    async def how_it_ended(self) -> str: ...
+    async def how_it_ended(self) -> Ended: ...
     async def end(self, *, at_once: bool) -> None: ...  # one that is done ends by itself
 
 
@@ -51,6 +60,7 @@ class KeptWorker:
         self._places = board.places(node.name)
         self._stopped = anyio.Event()
         self._came_again = ""  # the value that it is at, if another process had it before
+        self._tells_late = False
         self._before = StageTotals()  # of workers that have died
         self._now = StageTotals()
 
@@ -70,10 +80,11 @@ class KeptWorker:
         name = self._node.name
         while True:
             self._came_again = ""
-            how = await self._run_once()
-            if how is None:
+            ended = await self._run_once()
+            if ended is None:
                 return
-            if name not in self._board.began:
+            how, began = ended.how, name in self._board.began
+            if not (began or ended.killed):
                 raise StageError(
                     name,
                     f"its process has ended ({how}) before it began. It imports the program's main module: does that "
@@ -81,18 +92,24 @@ class KeptWorker:
                 )
             self._before.add(self._now)
             self._now = StageTotals()
-            if self._node.stage.kind == Kind.SOURCE:
+            if began and self._node.stage.kind == Kind.SOURCE:
                 raise StageError(name, f"its process has ended ({how}), and a source cannot be started again")
             if not self._restarts_left:
-                at = f"; the last one was at the value {self._came_again}" if self._came_again else ""
-                raise StageError(name, f"its process has ended ({how}) too often{at}")
+                raise StageError(name, f"its process has ended ({how}) too often{self._where()}")
             self._restarts_left -= 1
             self._before.restarts += 1
             _log.warning("a process of the stage %r has ended (%s): it is started again", name, how)
 
-    async def _run_once(self) -> str | None:
+    def _where(self) -> str:
+        if not self._came_again:
+            return ""
+        later = ", or at one of the next" if self._tells_late else ""
+        return f"; the last one was at the value {self._came_again}{later}"
+
+    async def _run_once(self) -> Ended | None:
         """One worker: None if the work is done, else how it has ended."""
         launched = self._launch(replace(self._node.order(), restarts=self._before.restarts))
+        self._tells_late = launched.tells_late
         done = False
         try:
             try:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 import anyio
 import anyio.to_thread
 
+from .kept import Ended
 from .worker import worker
 
 if TYPE_CHECKING:
@@ -28,6 +29,8 @@ _processes = multiprocessing.get_context("spawn")
 
 class LocalProcess:
     """See `Launched`."""
+
+    tells_late = False
 
     def __init__(self, order: WorkOrder, backend: dict[str, Any], host: str, options: dict[str, Any]) -> None:
         self._pipe, self._theirs = _processes.Pipe()
@@ -68,11 +71,11 @@ class LocalProcess:
             return None
         return words
 
-    async def how_it_ended(self) -> str:
+    async def how_it_ended(self) -> Ended:
         await anyio.wait_readable(self._process.sentinel)
         self._process.join()
         code = self._process.exitcode
-        return f"signal {signal.Signals(-code).name}" if code < 0 else f"exit status {code}"
+        return Ended(f"signal {signal.Signals(-code).name}" if code < 0 else f"exit status {code}", killed=code < 0)
 
     async def end(self, *, at_once: bool) -> None:
         self._pipe.close()
