@@ -52,6 +52,8 @@ __all__ = ["ArrowStream", "open_stream"]
 
 RECV_COUNT: Final = 32
 _CAUSE_TIMEOUT: Final = 0.5  # seconds in which the end of the connection may follow an error
+_READS: Final = 16
+"""Reads of one batch that are under way at once."""
 
 
 def open_stream(
@@ -377,10 +379,13 @@ class ArrowStream:
             if self._uri.handle is None or self._uri.free_data is None:
                 raise ArrowProtocolError("the server shows memory, and the URI has no remote_handle or no free_data")
             pairs = decode_addresses(view[: envelope.length], layout)
-            for (address, length), (offset, _) in zip(pairs, layout.buffers, strict=True):
-                if length:
-                    await self._read(view[offset : offset + length], address)
-                    freed.append(address)
+            reads = [
+                (view[offset : offset + length], address)
+                for (address, length), (offset, _) in zip(pairs, layout.buffers, strict=True)
+                if length
+            ]
+            await self._read_all(reads)
+            freed.extend(address for _, address in reads)
         return memory if memory.size == size else memory.slice(0, size)
 
     async def _receive_tagged(self, view: memoryview, sequence: int) -> Envelope:
@@ -395,6 +400,27 @@ class ArrowStream:
                 self._strict = True
         likely = PACKED if self._uri.free_data is None else ADDRESSES
         return await self._tagged.recv_tagged_into(view, body_tag(sequence, likely), source=self._peer)
+
+    async def _read_all(self, reads: Sequence[tuple[memoryview, int]]) -> None:
+        """Several at a time: over shm of 2.x a server answers small reads when it polls, every 5 ms. Read one after the
+        other, 500 columns took 1.8 s.
+        """
+        failures: list[Exception] = []
+        left = iter(reads)
+
+        async def read_some() -> None:
+            try:
+                for view, address in left:
+                    await self._read(view, address)
+            except Exception as error:
+                failures.append(error)
+                tasks.cancel_scope.cancel()
+
+        async with anyio.create_task_group() as tasks:
+            for _ in range(min(len(reads), _READS)):
+                tasks.start_soon(read_some)
+        if failures:
+            raise failures[0]
 
     async def _read(self, view: memoryview, address: int) -> None:
         region = readable_region(self._secret, address, len(view), self._virtual)

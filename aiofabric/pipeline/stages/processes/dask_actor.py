@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import multiprocessing
 from collections import deque
 from contextlib import suppress
@@ -95,19 +94,29 @@ class DaskActor:
             await self._answer(self._actor.tell(*words))
 
     async def _answer(self, call: Any) -> Any:
-        """What a call of the actor returns. Dask tries for 30 seconds to reach a worker that has left.
+        """The answer of a call of the actor. Dask tries for 30 seconds to reach a worker that has left.
 
         Raises:
             OSError: its worker has left.
         """
-        answer = asyncio.ensure_future(call)
-        try:
-            while not (await asyncio.wait((answer,), timeout=_ASK_AGAIN))[0]:
-                if self._future.status != "finished":
-                    raise OSError("its Dask worker has left")
-            return answer.result()
-        finally:
-            answer.cancel()
+        answers: list[Any] = []
+        failure: Exception = OSError("its Dask worker has left")
+
+        async def watch() -> None:
+            while self._future.status == "finished":  # noqa: ASYNC110 - an actor that is lost sets no event
+                await anyio.sleep(_ASK_AGAIN)
+            tasks.cancel_scope.cancel()
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(watch)
+            try:
+                answers.append(await call)
+            except Exception as error:
+                failure = error
+            tasks.cancel_scope.cancel()
+        if not answers:
+            raise failure
+        return answers[0]
 
     async def next_words(self) -> tuple[Any, ...] | None:
         try:
