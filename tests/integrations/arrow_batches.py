@@ -56,6 +56,7 @@ KINDS: dict[str, Batches] = {
     "sliced nested": [_nested().slice(1)],
     "flat": [_flat()],
     "nested": [_nested()],
+    "many columns": [pyarrow.record_batch({f"column {each}": [each, None, -each] for each in range(100)})],
     "dictionaries": _dictionaries(),
     "no rows": [NUMBERS.slice(0, 0), NUMBERS.slice(5, 0)],
     "no columns": [pyarrow.record_batch([], schema=pyarrow.schema([]))],

@@ -125,7 +125,6 @@ SOURCES: dict[str, Callable[[], Any]] = {
     "a list": lambda: list(generated()),
     "a generator": generated,
     "an async generator": asynchronous,
-    "many columns": lambda: pyarrow.record_batch({f"column {number}": [number, 2 * number] for number in range(100)}),
     "an empty table": lambda: pyarrow.table({"number": pyarrow.array([], pyarrow.int64())}),
 }
 
