@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aiofabric._core import MessageReader
+from aiofabric._core import GuardCore, MessageReader, StreamPath
 from aiofabric.channel.frames import CLOSE, END, PLAIN, Hello, header
 from tests.channel.scripted import Channel
 
@@ -119,6 +119,12 @@ def test_what_arrived_of_a_message_can_be_dropped() -> None:
     assert reader.take() is None
     reader.drop()
     assert not reader.within_message
+
+
+def test_a_reader_of_another_channel_is_refused() -> None:
+    for reader in (MessageReader(Channel().channel, 1), MessageReader.__new__(MessageReader)):
+        with pytest.raises(ValueError, match="of the same channel"):
+            StreamPath(Channel().channel, GuardCore(), GuardCore(), reader, 1)
 
 
 def test_a_reader_that_was_not_initialised_is_refused() -> None:

@@ -44,6 +44,13 @@ async def test_listens_at_a_whole_address(provider: str) -> None:
 
 
 @pytest.mark.anyio
+@pytest.mark.parametrize(("everywhere", "host"), [("0.0.0.0", "127.0.0.1"), ("::", "::1")])
+async def test_listens_at_all_addresses(provider: str, everywhere: str, host: str) -> None:
+    async with aiofabric.listen(everywhere, 0, provider=provider) as listener:
+        await connected(listener, host, listener.address.port, provider=provider)
+
+
+@pytest.mark.anyio
 @pytest.mark.parametrize("node", [Address.from_ip("127.0.0.1", 7471), "fi_sockaddr://127.0.0.1:7471"])
 async def test_a_whole_address_leaves_no_room_for_a_service(provider: str, node: Any) -> None:
     with pytest.raises(ValueError, match="leave out the service"):

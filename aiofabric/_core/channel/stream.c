@@ -1,6 +1,7 @@
 /*
  * StreamPath: `send`, `receive` and `receive_into` of a stream, for the usual call: one that need not wait, or that waits
- * for data. Everything else is in Python (streams/byte.py, streams/message.py): ends, errors, other loops than asyncio's, a second task.
+ * for data. Everything else is in Python (streams/byte.py, streams/message.py): ends, errors, other loops than asyncio's, a
+ * second task.
  *
  * A round trip of 64 B, CPU of both sides on one core: 40 us with the channel and these calls in Python; the endpoint below
  * took 24 of them.
@@ -61,7 +62,9 @@ static int elsewhere(Call *call, PyObject *name)
 /* A message of up to `longest` bytes is sent behind its length, little-endian: streams/message.py. */
 static int try_message(StreamPath *self, struct outgoing *data)
 {
-	unsigned char length[MESSAGE_LENGTH] = {data->size & 0xff, data->size >> 8 & 0xff, data->size >> 16 & 0xff, data->size >> 24 & 0xff};
+	unsigned char length[MESSAGE_LENGTH] = {
+		data->size & 0xff, data->size >> 8 & 0xff, data->size >> 16 & 0xff, data->size >> 24 & 0xff,
+	};
 
 	if (data->size > self->longest)
 		return 0;
@@ -235,6 +238,10 @@ static int StreamPath_init(StreamPath *self, PyObject *args, PyObject *kwargs)
 	if (!PyArg_ParseTuple(args, "O!O!O!|O!L", ChannelCore_Type, &channel, GuardCore_Type, &sending, GuardCore_Type, &receiving,
 			      MessageReader_Type, &reader, &self->longest))
 		return -1;
+	if (reader && ((MessageReader *) reader)->channel != (ChannelCore *) channel) {
+		PyErr_SetString(PyExc_ValueError, "expected a message reader of the same channel");
+		return -1;
+	}
 	self->channel = (ChannelCore *) new_ref(channel);
 	self->sending = (GuardCore *) new_ref(sending);
 	self->receiving = (GuardCore *) new_ref(receiving);

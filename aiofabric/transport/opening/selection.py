@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from ipaddress import ip_address
 from typing import TYPE_CHECKING, NamedTuple
 
 from ..._ffi import constants
-from ...address import Address, split_uri
+from ...address import Address, is_ip, split_uri
 from ...errors import NoProviderError
 from ...features import Quirk, quirks
 from ...flags import AddressFormat, Caps, EndpointType, MrMode
@@ -274,8 +275,21 @@ async def find_connectable(
             "listen at a host and port, where TCP finds it"
         )
     if host is not None and info.src_addr is not None and info.src_addr.family:
-        info = await _best(host, None, unconnected, tagged, passive)
+        if passive and is_ip(host) and ip_address(host.partition("%")[0]).is_unspecified:
+            # TCP listens at all addresses. The endpoint needs one of them: rxm takes no peer at 0.0.0.0 or [::].
+            host = await _address_of_this_machine(unconnected, ":" in host) or host
+        return await _best(host, None, unconnected, tagged, passive)
     return info
+
+
+async def _address_of_this_machine(wanted: OfferHints, ipv6: bool) -> str | None:
+    """The first address of the provider; one that is valid on its link only, if there is no other."""
+    family = AddressFormat.SOCKADDR_IN6 if ipv6 else AddressFormat.SOCKADDR_IN
+    found = await resolve(None, None, replace(wanted.hints, addr_format=family), call=offers)
+    if wanted.interface is not None:
+        found = [info for info in found if uses(info, devices_of(wanted.interface))]
+    hosts = [info.src_addr.host for info in found if info.src_addr is not None and info.src_addr.host is not None]
+    return min(hosts, key=lambda host: ip_address(host.partition("%")[0]).is_link_local, default=None)
 
 
 def _host(node: str | Address | None) -> str | None:
