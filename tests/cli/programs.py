@@ -55,6 +55,16 @@ class Program:
         err = "".join(line for line in err.splitlines(keepends=True) if not line.startswith("listening at "))
         return Said(out, err, self.process.returncode)
 
+    def until_it_says(self, text: str) -> str:
+        """Wait for a line on stderr with the text; return all lines up to it, which `end` does not have."""
+        assert self.process.stderr is not None
+        lines = ""
+        while text not in lines:
+            line = self.process.stderr.readline()
+            assert line, f"it has ended, and said {lines!r}"
+            lines += line
+        return lines
+
     def listens(self, port: str) -> None:
         """Wait until a program listens at the port. A connection would count as a client, so none is made."""
         wanted = f":{int(port):04X} "

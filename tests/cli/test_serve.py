@@ -161,7 +161,7 @@ def test_the_start_says_who_can_connect(server: str, tmp_path: Path, monkeypatch
             curl.sendall(b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
             with suppress(ConnectionResetError):
                 assert curl.recv(1) == b""
+        said = program.until_it_says("does not connect by libfabric, and is refused: it sent b'GET / HTTP/1.1")
         program.process.send_signal(signal.SIGINT)
-        said = program.end()
-    assert f"127.0.0.1:{port} over a fabric. Clients need aiofabric: curl and browsers get no answer" in said.err
-    assert "does not connect by libfabric, and is refused: it sent b'GET / HTTP/1.1" in said.err
+        program.end()
+    assert f"127.0.0.1:{port} over a fabric. Clients need aiofabric: curl and browsers get no answer" in said

@@ -129,7 +129,7 @@ async def receives_of_many(parent: Parent, provider: str, options: dict[str, Any
     return failures
 
 
-@pytest.mark.parametrize("anyio_backend", ["asyncio"])
+@pytest.mark.parametrize("anyio_backend", [("asyncio", {})])
 @pytest.mark.parametrize("options", [{}, {"multi_recv": 1 << 20}], ids=["one each", "multi_recv"])
 @pytest.mark.parametrize("provider", ["tcp;ofi_rxm", "shm"])
 async def test_messages_of_later_senders_to_an_endpoint_are_whole(

@@ -250,7 +250,7 @@ async def test_who_asks_while_the_endpoint_closes_is_told_so(pair: Pair) -> None
         tasks.start_soon(active.aclose)
         while not handle_of(active).ending:
             await anyio.lowlevel.checkpoint()
-        with pytest.raises(ClosedResourceError, match="is being closed"):
+        with pytest.raises(ClosedResourceError, match=r"is being closed|was closed"):  # it may end meanwhile
             await active.remote_write()
 
 
