@@ -21,10 +21,10 @@ SlotsCore().release(Slot(None, 0))
     "a slot is given back twice": """
 from aiofabric._core import Slot, SlotsCore
 slots = SlotsCore()
-first, second = Slot(None, 1), Slot(None, 2)
-slots._free.append(first), slots._free.append(second)
-slots.acquire(), slots.acquire()
-slots.release(first), slots.release(first)
+for number in range(20):
+    slots._free.append(Slot(None, number))
+slot = slots.acquire()
+slots.release(slot), slots.release(slot)
 """,
 }
 
