@@ -35,7 +35,7 @@ async def app(scope, receive, send):
 """
 COUNT = 2
 
-pytestmark = [pytest.mark.long, pytest.mark.once, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.long, pytest.mark.once]
 
 
 @pytest.fixture(autouse=True)
@@ -57,7 +57,7 @@ async def answered(port: str, count: int = COUNT) -> Counter[int]:
 
 async def until_all_serve(port: str, program: Program) -> Counter[int]:
     """Wait until so many processes answer in turn; a client may come while one of them has ended."""
-    with anyio.fail_after(120):  # each worker is a Python that starts, beside all other tests
+    with anyio.fail_after(40):
         while program.process.poll() is None:
             try:
                 found = await answered(port)

@@ -2,6 +2,8 @@
 divided.
 """
 
+import tracemalloc
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -63,6 +65,19 @@ def test_a_large_message_gets_its_room_as_it_arrives(size: int) -> None:
     assert reader.within_message
     peer.comes(PLAIN + b"next")
     assert reader.take() == b"next"
+
+
+def test_a_message_that_is_only_announced_uses_little_memory() -> None:
+    peer = Channel(WIDE, WIDE)
+    reader = MessageReader(peer.channel, 64 * MIB)
+    peer.comes(PLAIN + (64 * MIB).to_bytes(4, "little") + b"a")
+    tracemalloc.start()
+    try:
+        assert reader.take() is None
+        assert tracemalloc.get_traced_memory()[1] < 2 * MIB
+    finally:
+        tracemalloc.stop()
+    assert reader.within_message
 
 
 @pytest.mark.parametrize("first", [2, 4, 5])

@@ -176,9 +176,11 @@ class ReceivePool:
                 break
             if buffer.posted:
                 self.withdrawing = buffer
-                lib.fi_cancel(self.multiplexer.handle.native, buffer.slot.pointer)
-                self.multiplexer.source.drain()  # the cancel completes at once, unless a message has arrived meanwhile
-                self.withdrawing = None
+                try:
+                    lib.fi_cancel(self.multiplexer.handle.native, buffer.slot.pointer)
+                    self.multiplexer.source.drain()  # the cancel completes at once, unless a message has arrived
+                finally:
+                    self.withdrawing = None
         return before - self.count
 
     def withdrawn(self, buffer: SharedBuffer) -> None:
