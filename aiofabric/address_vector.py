@@ -92,6 +92,9 @@ class Watch(Protocol):
     def admit(self, address: Address) -> None:
         """Raise if the address must not be given to the provider."""
 
+    def native_form(self, address: Address) -> Address:
+        """The form of the address for the provider."""
+
     def inserted(self, address: Address, native: int) -> bool:
         """The provider has inserted it. Return whether it is an endpoint of this process; `lose` reports its end."""
 
@@ -223,7 +226,8 @@ class AddressVector(Resource):
 
     def _insert_once(self, address: Address) -> int:
         out = ffi.new("fi_addr_t *", constants.FI_ADDR_NOTAVAIL)
-        raw = ffi.new("char[]", address.raw)
+        form = address if self.watch is None else self.watch.native_form(address)
+        raw = ffi.new("char[]", form.raw)
         rc = check(lib.fi_av_insert(self._handle.fid, raw, 1, out, 0, ffi.NULL), "fi_av_insert", peer=address)
         native: int = out[0] if rc else constants.FI_ADDR_NOTAVAIL
         return native

@@ -145,11 +145,11 @@ class ConnectionlessEndpoint(Aliases, DetectsTruncation, Messages, Multicast):
             options.bind_queue(handle, queue.native)
             if handle.events is not None:
                 check(lib.fi_ep_bind(handle.fid, handle.events.native, 0), "fi_ep_bind")
-            self._take_name()
+            name = self._take_name()
             options.apply(handle)
             _check_enabled(lib.fi_enable(handle.fid), info)
             enabled = True
-            self.local_address = name_of(handle.fid, info, lib.fi_getname)
+            self.local_address = name or name_of(handle.fid, info, lib.fi_getname)
             reserve_memory(self.local_address)
             if Quirk.CLOSED_LOCAL_PEER_CRASHES in known:
                 shm_same_process.enter(handle, self.local_address, queue)
@@ -164,12 +164,14 @@ class ConnectionlessEndpoint(Aliases, DetectsTruncation, Messages, Multicast):
             raise
         handle.open_for_use()
 
-    def _take_name(self) -> None:
+    def _take_name(self) -> Address | None:
+        """Give the endpoint its name, before it is enabled; return it, or None where the provider alone makes names."""
         name = name_for(self.info)
         if name is not None:
             sweep()
-            take_over(name)
-            check(lib.fi_setname(self._handle.native, name.raw, len(name.raw)), "fi_setname")
+            form = take_over(name).raw
+            check(lib.fi_setname(self._handle.native, form, len(form)), "fi_setname")
+        return name
 
     async def add_peer(self, address: Address | str | bytes, service: str | int | None = None) -> Peer:
         """Add an endpoint as a peer; return the existing peer if it was added before.

@@ -47,7 +47,7 @@ from ..messages.overflow import release_pages
 from ..peer_access import operations_of, operations_of_process
 from ..route import Route
 from ..workarounds import shm_stale_numbers
-from ..workarounds.shm_names import is_own, path_of, remove
+from ..workarounds.shm_names import is_own, native_form, path_of, remove
 from ..workarounds.shm_unanswered_sends import is_gone
 
 if TYPE_CHECKING:
@@ -281,6 +281,9 @@ class _Watch:
         if Quirk.NUMBERS_OUTLIVE_PEERS in self.handle.known and is_on("stale_numbers"):
             users = [user for user in self.handle.vector.users if isinstance(user, LingeringHandle)]
             shm_stale_numbers.clear(path_of(user.address) for user in users if user.entered)
+
+    def native_form(self, address: Address) -> Address:
+        return native_form(address, is_open=address in _here)
 
     def inserted(self, address: Address, native: int) -> bool:
         handle = self.handle

@@ -3,6 +3,11 @@
 By default the shm provider names an endpoint after its process. A killed process leaves its name and 16 MB in /dev/shm.
 When its process id is used again, the new process is refused (-FI_EBUSY, util_shm.c). So each endpoint gets a unique
 name that contains the id of its process.
+
+A name that the program chose may be used again. But the provider keeps all names that endpoints of its process have
+had, with the memory of each, also of closed ones, and the oldest is found first (smr_map_to_region): messages went to
+another endpoint, or the process hung or crashed. So each use of a name in one process differs for the provider, by one
+slash more before it. They all name the same file (shm_open).
 """
 
 from __future__ import annotations
@@ -11,6 +16,7 @@ import errno
 import os
 import re
 import secrets
+from collections import Counter
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -27,6 +33,7 @@ if TYPE_CHECKING:
 __all__ = [
     "is_own",
     "name_for",
+    "native_form",
     "own_namespace",
     "path_of",
     "process_of",
@@ -38,6 +45,9 @@ __all__ = [
 
 _DIRECTORY = Path("/dev/shm")
 _NAME = re.compile(r"aiofabric-([0-9a-f]+)-(\d+)-")
+_LONGEST = 255  # bytes: smr_setname copies a name into 256
+
+_uses: Counter[Path] = Counter()  # of the names that the program chose for endpoints of this process
 
 
 def own_namespace() -> int:
@@ -59,25 +69,43 @@ def name_for(info: Info) -> Address | None:
     return Address(AddressFormat.ADDR_STR, name.encode())
 
 
-def take_over(name: Address) -> None:
-    """Prepare the use of a chosen name; one that this process made is free.
+def take_over(name: Address) -> Address:
+    """Prepare the use of a chosen name; one that this process made is free. Return its form for the provider.
 
     2.x removes the file of a living endpoint, and then ends the process (smr_ep.c). A file that no process maps was
     left by one that was killed. Both libraries write over it; but 2.x ends the process if another version wrote it.
 
     Raises:
-        FabricError: (FI_EADDRINUSE) an endpoint has the name.
+        FabricError: (FI_EADDRINUSE) an endpoint has the name, or this process has used it too often.
     """
+    if is_own(name):
+        return name
     path = path_of(name)
-    if is_own(name) or not path.exists():
-        return
-    if users := _users(path):
-        detail = f"Process {users[0]} has an endpoint of this name, or is connected with one that had it"
-        error = from_errno(constants.FI_EADDRINUSE, "fi_setname", detail=detail)
-        error.cure = "Choose another name, or none for a unique one"
-        raise error
-    if is_on("shm_files"):
-        path.unlink(missing_ok=True)
+    if path.exists():
+        if users := _users(path):
+            raise _in_use(f"Process {users[0]} has an endpoint of this name, or is connected with one that had it")
+        if is_on("shm_files"):
+            path.unlink(missing_ok=True)
+    form = native_form(name, is_open=False)
+    if len(form.raw) > _LONGEST:
+        raise _in_use(f"{_uses[path]} endpoints of this process have had this name, and the provider keeps them all")
+    _uses[path] += 1
+    return form
+
+
+def native_form(name: Address, *, is_open: bool) -> Address:
+    """The form of a name for the provider. ``is_open``: whether an endpoint of this process has it now."""
+    times = _uses[path_of(name)] - is_open if _uses else 0
+    if times < 1:
+        return name
+    scheme, _, rest = name.raw.partition(b"://")
+    return Address(AddressFormat.ADDR_STR, scheme + b"://" + b"/" * times + rest)
+
+
+def _in_use(detail: str) -> FabricError:
+    error = from_errno(constants.FI_EADDRINUSE, "fi_setname", detail=detail)
+    error.cure = "Choose another name, or none for a unique one"
+    return error
 
 
 def _users(path: Path) -> list[str]:
@@ -92,7 +120,7 @@ def _users(path: Path) -> list[str]:
 
 def path_of(name: Address) -> Path:
     """The file in which the provider keeps the memory of an endpoint."""
-    return _DIRECTORY / name.raw.rstrip(b"\0").decode().partition("://")[2]
+    return _DIRECTORY / name.raw.rstrip(b"\0").decode().partition("://")[2].lstrip("/")
 
 
 def is_own(address: Address) -> bool:

@@ -88,6 +88,38 @@ async def say_hello(sender: RdmEndpoint, receiver: RdmEndpoint) -> None:
             assert await receiver.recv() == b"hello"
 
 
+def test_a_name_used_again_leads_to_its_new_endpoint() -> None:
+    """The provider found the memory of the first: messages went to another endpoint, or the process hung or crashed."""
+    ended = run_in_child(
+        """
+        import anyio, sys, aiofabric
+        from contextlib import AsyncExitStack
+        from aiofabric import EndpointType
+        from tests.transport.opening.test_addresses_in_hints import say_hello
+
+        def opened(node=None):
+            return aiofabric.open_endpoint(EndpointType.RDM, node, provider="shm")
+
+        async def main():
+            async with opened() as stays:
+                for count in range(4):
+                    async with AsyncExitStack() as stack:
+                        for _ in range(count):  # one gets the memory where the named one was
+                            await stack.enter_async_context(opened())
+                        named, other = [await stack.enter_async_context(opened(node)) for node in (sys.argv[1], None)]
+                        assert str(named.local_address) == sys.argv[1]
+                        for one in (other, stays):
+                            await say_hello(one, named)
+                            await say_hello(named, one)
+                        stays.remove_peer(await stays.add_peer(sys.argv[1]))
+
+        anyio.run(main)
+    """,
+        str(NAME),
+    )
+    assert ended.status == 0, ended
+
+
 def test_a_chosen_name_that_is_taken_is_refused() -> None:
     """2.x removed the other endpoint's file and then ended the process. A killed process does not keep its name."""
     ended = run_in_child(

@@ -18,6 +18,7 @@ from aiofabric.transport.workarounds import shm_names as module
 from aiofabric.transport.workarounds.shm_names import (
     is_own,
     name_for,
+    native_form,
     own_namespace,
     path_of,
     process_of,
@@ -77,6 +78,19 @@ def test_a_file_that_nobody_maps_is_removed_before_its_name_is_used(
     take_over(name)
     assert not left.exists()
     take_over(name)
+
+
+def test_the_provider_gets_each_use_of_a_name_in_another_form(directory: Path) -> None:
+    name = Address.from_str("fi_shm://again")
+    assert native_form(name, is_open=False) == name
+    for slashes in range(241):
+        form = take_over(name)
+        assert (str(form), path_of(form)) == (f"fi_shm://{'/' * slashes}again", directory / "again")
+        assert native_form(name, is_open=True) == form
+        assert str(native_form(name, is_open=False)) == f"fi_shm://{'/' * (slashes + 1)}again"
+    assert native_form(Address.from_str("fi_shm://other"), is_open=False) == Address.from_str("fi_shm://other")
+    with pytest.raises(FabricError, match=r"241 endpoints of this process have had .*\. Choose another name"):
+        take_over(name)
 
 
 def test_endpoints_without_names_get_none() -> None:
