@@ -102,6 +102,22 @@ class Watch(Protocol):
         """The provider has removed an address."""
 
 
+class Absent(Protocol):
+    """Has the numbers of peers whose endpoints do not exist, for a provider that would give them to others, too."""
+
+    def reserve(self, address: Address) -> int | None:
+        """A number for the peer if its endpoint does not exist; None if it does."""
+
+    def settle(self, number: int) -> bool:
+        """Return whether the endpoint of the peer exists."""
+
+    def drop(self, number: int) -> bool:
+        """Free the number of such a peer; return whether it was one."""
+
+    def check_receivable(self, number: int) -> None:
+        """Raise if no receive can name the peer yet."""
+
+
 class User(Protocol):
     """A user of an address vector: an endpoint, a context or an alias that sends by its numbers."""
 
@@ -134,8 +150,8 @@ class AddressVector(Resource):
     """
 
     __slots__ = (
-        "_introduced", "_kept", "_lost", "_natives", "_near", "_peers", "_removed", "_spare", "domain", "format",
-        "kept_most", "rx_ctx_bits", "users", "watch",
+        "_introduced", "_kept", "_lost", "_natives", "_near", "_peers", "_removed", "_spare", "absent", "domain",
+        "format", "kept_most", "rx_ctx_bits", "users", "watch",
     )  # fmt: skip
 
     def __init__(
@@ -177,6 +193,7 @@ class AddressVector(Resource):
         self.kept_most = _KEPT_MOST if Quirk.CLOSED_LOCAL_PEER_CRASHES in quirks(domain.info) else 0
         self._introduced: list[Peer] = []  # senders that the provider reported (FI_SOURCE_ERR)
         self.watch: Watch | None = None
+        self.absent: Absent | None = None
         self._near: dict[Address, int] = {}  # the numbers of endpoints of this process
         self._spare: dict[Address, int] = {}  # numbers of endpoints of this process that are not peers
         self._lost: set[int] = set()  # numbers that were removed although a Peer may still have them
@@ -210,6 +227,8 @@ class AddressVector(Resource):
         native = self._spare.pop(address, None)
         if native is None:
             native = self._kept.pop(address, None)
+        if native is None and self.absent is not None:
+            native = self.absent.reserve(address)
         return self._add(1, address, self._insert(address) if native is None else native, "fi_av_insert")
 
     def _insert(self, address: Address) -> int:
@@ -225,11 +244,21 @@ class AddressVector(Resource):
         return native
 
     def _insert_once(self, address: Address) -> int:
+        return self.insert_form(address if self.watch is None else self.watch.native_form(address), address)
+
+    def insert_form(self, form: Address, address: Address) -> int:
+        """Give the provider the form of an address; return its number, or FI_ADDR_NOTAVAIL."""
         out = ffi.new("fi_addr_t *", constants.FI_ADDR_NOTAVAIL)
-        form = address if self.watch is None else self.watch.native_form(address)
         raw = ffi.new("char[]", form.raw)
         rc = check(lib.fi_av_insert(self._handle.fid, raw, 1, out, 0, ffi.NULL), "fi_av_insert", peer=address)
         native: int = out[0] if rc else constants.FI_ADDR_NOTAVAIL
+        return native
+
+    def claim(self, address: Address) -> int:
+        """Insert the address of a peer of `absent`, whose number was just removed and is free."""
+        native = self._insert_once(address)
+        if self.watch is not None and self.watch.inserted(address, native):
+            self._near[address] = native
         return native
 
     def introduce(self, raw: bytes) -> int:
@@ -324,6 +353,8 @@ class AddressVector(Resource):
         if native in self._lost:
             self._lost.discard(native)
             return
+        if self.absent is not None and self.absent.drop(native):
+            return
         for address in [address for address, number in self._near.items() if number == native]:
             self._spare[address] = self._near.pop(address)  # both sides remove it at the same time: see `lose`
             return
@@ -333,9 +364,10 @@ class AddressVector(Resource):
     def _remove_kept(self, most: int) -> None:
         """Remove kept numbers, the oldest first, until ``most`` are left."""
         while len(self._kept) > most:
-            self._remove(self._kept.pop(next(iter(self._kept))))
+            self.remove_number(self._kept.pop(next(iter(self._kept))))
 
-    def _remove(self, native: int) -> None:
+    def remove_number(self, native: int) -> None:
+        """Remove a number from the provider."""
         rc = lib.fi_av_remove(self._handle.fid, ffi.new("fi_addr_t *", native), 1, 0)
         if rc != -constants.FI_EINVAL:  # 2.x's sockets returns it for a peer that was never sent to, but removes it
             check(rc, "fi_av_remove")
@@ -363,7 +395,7 @@ class AddressVector(Resource):
                 return
             self._lost.add(native)
         if not self._handle.released:
-            self._remove(native)
+            self.remove_number(native)
 
     def find(self, native: int | None) -> Peer | None:
         """The peer with this number, as in a completion; None for an unknown source."""

@@ -138,6 +138,8 @@ class Quirk(Flag):
     """A process that is killed while it sends blocks all others that send to the same endpoint."""
     NUMBERS_OUTLIVE_PEERS = auto()
     """The first message to a new peer crashes the process if an earlier one was removed that had not closed."""
+    ABSENT_PEERS_MISLEAD = auto()
+    """Of a peer that is added before its endpoint exists, messages arrive at another peer, or crash the process."""
     TAKES_SIGNALS = auto()
     """The first endpoint replaces signal handlers of the process, and such a signal removes the memory of endpoints."""
     CLAIMS_CRASH = auto()
@@ -277,6 +279,8 @@ _RULES = (
     _Rule(Quirk.SENDS_WAIT_IN_LINE, "shm", before=Version(1, 18)),
     # smr_util.c: endpoints of one process read each other's memory directly, and fi_close unmaps it.
     _Rule(Quirk.CLOSED_LOCAL_PEER_CRASHES, "shm"),
+    # 1.17 smr_map_add: without a region, the place stays free for the next peer. 2.5: see ANSWER_CRASHES.
+    _Rule(Quirk.ABSENT_PEERS_MISLEAD, "shm"),
     # smr_ep.c, smr_init_sig_handlers; smr_signal.h.
     _Rule(Quirk.TAKES_SIGNALS, "shm"),
     # efa_rdm_ep_fiops.c, 1.17 rxr_ep.c; lnx_ep.c: an endpoint of shm is opened inside.

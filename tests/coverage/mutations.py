@@ -106,7 +106,7 @@ MUTATIONS: dict[str, Edits] = {
         ("transport/connectionless/multicast.py", "self.own_flags(flags) | constants.FI_MULTICAST)", "self.own_flags(flags))"),
     ),
     "FI_DIRECTED_RECV: a receive waits for the message of one peer.": (
-        ("transport/connectionless/handle.py", "        self.vector.check(peer)\n        return peer.native", "        self.vector.check(peer)\n        return (1 << 64) - 1"),
+        ("transport/connectionless/handle.py", "        self.vector.absent.check_receivable(peer.native)\n        return peer.native", "        self.vector.check(peer)\n        return (1 << 64) - 1"),
     ),
     "FI_MULTI_RECV: a buffer takes several messages.": (
         ("transport/messages/multi_pool.py", "lib.fi_recvmsg(handle.fid, slab.message, _MULTI_RECV)", "lib.fi_recvmsg(handle.fid, slab.message, 0)"),

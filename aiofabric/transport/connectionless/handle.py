@@ -16,6 +16,7 @@ from ..messages.prefix import PrefixRoute, prefix_of
 from ..messages.undelivered import asked_for
 from ..route import Route
 from . import shm_same_process
+from .shm_absent_peer import AbsentRoute
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -73,6 +74,8 @@ class ConnectionlessHandle(shm_same_process.LingeringHandle):
             kind = PrefixRoute if prefix_of(self.info) else Route
             if shm_same_process.reads_ours(self, peer.address):
                 kind = shm_same_process.SameProcessRoute
+            if self.vector.absent is not None and not self.vector.absent.settle(peer.native):
+                kind = AbsentRoute
             route = self.by_peer[peer] = kind(self, peer.native, peer.address)
             if Quirk.CLOSED_LOCAL_PEER_CRASHES in self.known and shm_same_process.is_closed(peer.address):
                 route.close_off(partial(shm_same_process.closed, peer.address))
@@ -157,6 +160,8 @@ class ConnectionlessHandle(shm_same_process.LingeringHandle):
     def receive_from(self, peer: Peer) -> int:
         require(Caps.DIRECTED_RECV, self.info)
         self.vector.check(peer)
+        if self.vector.absent is not None:
+            self.vector.absent.check_receivable(peer.native)
         return peer.native
 
     @property

@@ -49,6 +49,7 @@ from ..route import Route
 from ..workarounds import shm_stale_numbers
 from ..workarounds.shm_names import is_own, native_form, path_of, remove
 from ..workarounds.shm_unanswered_sends import is_gone
+from .shm_absent_peer import AbsentNumbers
 
 if TYPE_CHECKING:
     from ...address_vector import AddressVector, Peer
@@ -252,6 +253,8 @@ def enter(handle: LingeringHandle, address: Address, queue: CompletionQueue) -> 
         _here[address] = handle
         handle.entered = True
         handle.vector.watch = _Watch(handle)
+        if Quirk.ABSENT_PEERS_MISLEAD in handle.known:
+            handle.vector.absent = AbsentNumbers(handle.vector, address)
         for needed in (handle.vector._handle, queue._handle):
             handle.need(needed)
 

@@ -88,7 +88,7 @@ class Handle:
         self.known = Quirk(0)
         self.enabled = True
         self.info = SimpleNamespace(caps=0)
-        self.vector = SimpleNamespace(check=self.check, remove=lambda peer: self.order.append(peer))
+        self.vector = SimpleNamespace(check=self.check, remove=lambda peer: self.order.append(peer), absent=None)
         self.order: list[Any] = []
         self.kept_numbers: Counter[int] = Counter()
         self.leaving: list[Any] = []
