@@ -30,6 +30,7 @@ from __future__ import annotations
 
 import errno as _errno
 import os
+import re
 import socket as _socket
 from typing import Any
 
@@ -101,6 +102,8 @@ class FabricError(OSError):
         if self.provider_errno or self.provider_text:
             text += f", provider says {self.provider_text or self.provider_errno}"
         cure = self.cure or _CURES.get(self.errno or 0, "")
+        if self.errno == _C.FI_EINVAL and _NEEDS_INTERFACE.search(text):
+            cure = cure or "A link-local address needs its interface: write it behind the address, as in fe80::1%eth0"
         return ". ".join(part.rstrip(".") for part in (text, self.detail, cure) if part)
 
 
@@ -295,6 +298,8 @@ _RMA_CALLS = (
     "fi_fetch",
     "fi_compare",
 )
+
+_NEEDS_INTERFACE = re.compile(r"\[fe[89ab][0-9a-f]:[0-9a-f:]*\]")
 
 _CURES = {
     _C.FI_EADDRINUSE: "Another socket listens there already: choose another port, or 0 for a free one",

@@ -67,7 +67,9 @@ FAMILIES: dict[str, Family] = {
     "pipeline_peers": Family("gauge", "Connections of ends of pipelines.", "end"),
     "pipeline_bytes": Family("gauge", "Memory of items: kept by producers, or lent by consumers.", "end"),
     "pipeline_items": Family("counter", "Items that were pushed, received or published.", "end"),
-    "pipeline_acknowledged": Family("counter", "Items that were acknowledged.", "end"),
+    "pipeline_acknowledged": Family(
+        "counter", "Items that were acknowledged; publications count for each subscriber.", "end"
+    ),
     "pipeline_redelivered": Family("counter", "Items that were delivered again.", "end"),
     "pipeline_lost": Family("counter", "Items that were lost, and publications that were dropped.", "end"),
 }

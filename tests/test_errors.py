@@ -88,6 +88,20 @@ def test_common_codes_without_a_class_have_one_too(code: int) -> None:
     assert errors._CURES[code] in str(from_errno(code, "fi_listen"))
 
 
+@pytest.mark.parametrize(
+    ("host", "told"),
+    [("fe80::1", True), ("febf::1", True), ("fe80::1%1", False), ("2001:fe80::1", False), ("::1", False)],
+)
+def test_a_link_local_address_without_its_interface_is_named_as_the_cause(host: str, told: bool) -> None:
+    address = aiofabric.Address.from_ip(host, 7471)
+    for error in (
+        from_errno(C.FI_EINVAL, "fi_connect", peer=address),
+        from_errno(C.FI_EINVAL, f"fi_listen at {address}"),
+    ):
+        assert ("as in fe80::1%eth0" in str(error)) is told
+    assert "interface" not in str(from_errno(C.FI_EADDRINUSE, "fi_connect", peer=address))
+
+
 def test_extra_facts_have_a_resting_value() -> None:
     assert aiofabric.FabricConnectionRefusedError(C.FI_ECONNREFUSED, "fi_connect").param == b""
     truncated = aiofabric.TruncatedMessageError(C.FI_ETRUNC, "fi_recv")

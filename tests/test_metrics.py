@@ -4,6 +4,7 @@ import threading
 from itertools import pairwise
 
 import anyio
+import anyio.lowlevel
 import anyio.to_thread
 import pytest
 
@@ -79,17 +80,23 @@ async def test_ends_of_pipelines_are_counted_and_stay_counted() -> None:
         Push(listen="127.0.0.1:0") as push,
         Pull(push.address) as pull,
         Publish(listen="127.0.0.1:0") as publish,
-        Subscribe(publish.address),
+        Subscribe(publish.address) as subscribe,
     ):
         await push.push(b"item")
         (await pull.pull()).ack()
         await publish.wait_for_subscribers()
         await publish.publish("topic", b"data")
+        (await subscribe.pull()).ack()
+        with anyio.fail_after(20):
+            acknowledged = ("pipeline_acknowledged", "Publish")
+            while values().get(acknowledged, 0) == before.get(acknowledged, 0):
+                await anyio.lowlevel.checkpoint()
         within = values()
         assert [within["pipeline_peers", end] for end in ("Push", "Pull", "Publish", "Subscribe")] == [1, 1, 1, 1]
     after = values()
     items = {end: after["pipeline_items", end] - before.get(("pipeline_items", end), 0) for end in ("Push", "Pull")}
     assert items == {"Push": 1, "Pull": 1}
     assert after["pipeline_items", "Publish"] - before.get(("pipeline_items", "Publish"), 0) == 1
-    assert after["pipeline_acknowledged", "Push"] - before.get(("pipeline_acknowledged", "Push"), 0) == 1
+    for end in ("Push", "Publish"):
+        assert after["pipeline_acknowledged", end] - before.get(("pipeline_acknowledged", end), 0) == 1
     assert after.get(("pipeline_peers", "Push"), 0) == 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 from collections.abc import Iterable
 from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack, cast
@@ -13,14 +14,17 @@ from aiofabric.aio.sockinfo import FabricSocket, socket_name
 from aiofabric.aio.tls import LoopWithTLS, tls_protocol
 from aiofabric.aio.transport import FabricTransport
 from aiofabric.channel.connect import connect_channel
+from aiofabric.errors import NoProviderError
 from aiofabric.transport.connect import listen
 from aiofabric.transport.opening.keywords import StreamKeywords, stream_options
+from aiofabric.transport.opening.resolution import local_places
 
 if TYPE_CHECKING:
     import ssl as _ssl
     from collections.abc import Awaitable, Callable, Sequence
 
     from aiofabric.channel.endpoint import EndpointChannel
+    from aiofabric.cm.listener import Listener
     from aiofabric.domain import Domain
 
 
@@ -151,6 +155,22 @@ async def create_connection(
     return transport, protocol
 
 
+async def _listen_at_each(places: list[Any], resources: AsyncExitStack, options: Any) -> list[Listener]:
+    """Listen at the addresses of one host, without those that this host or the provider does not have."""
+    listeners = []
+    missing: OSError | None = None
+    for node, service in places:
+        try:
+            listeners.append(await resources.enter_async_context(listen(node, service, **options)))
+        except OSError as error:
+            if len(places) == 1 or not (isinstance(error, NoProviderError) or error.errno == errno.EADDRNOTAVAIL):
+                raise
+            missing = error
+    if missing is not None and not listeners:
+        raise missing
+    return listeners
+
+
 async def create_server(
     protocol_factory: Callable[[], asyncio.BaseProtocol],
     host: str | Address | Sequence[str] | None = None,
@@ -168,9 +188,10 @@ async def create_server(
 ) -> Server:
     """Listen on one or several hosts; each connection gets a protocol, like ``loop.create_server``.
 
-    Port 0 or None lets the provider choose: see ``server.sockets[0].getsockname()``. ``backlog`` connection requests
-    may wait to be accepted; further requests are rejected. ``interface`` and ``options`` are those of
-    :func:`aiofabric.streams.listen_stream`.
+    A host name stands for all its addresses, such as 127.0.0.1 and ::1 for localhost, without those of a family that
+    this host does not have. Port 0 or None lets the provider choose, for each address: see
+    ``server.sockets[0].getsockname()``. ``backlog`` connection requests may wait to be accepted; further requests are
+    rejected. ``interface`` and ``options`` are those of :func:`aiofabric.streams.listen_stream`.
 
     Raises: FabricError, NoProviderError; ValueError (neither host nor port, or TLS timeouts without TLS).
     """
@@ -202,13 +223,11 @@ async def create_server(
     chosen = stream_options("create_server", options)
     several = isinstance(host, Iterable) and not isinstance(host, str | bytes | bytearray)
     hosts: Any = host if several else [host or None]
+    options_of_all: Any = {"provider": provider, "domain": domain, "interface": interface, "backlog": backlog, **chosen}
     async with AsyncExitStack() as resources:
-        listeners = [
-            await resources.enter_async_context(
-                listen(each, port, provider=provider, domain=domain, interface=interface, backlog=backlog, **chosen)
-            )
-            for each in hosts
-        ]
+        listeners: list[Listener] = []
+        for each in hosts:
+            listeners += await _listen_at_each(await local_places(each, port), resources, options_of_all)
         server = Server(listeners, resources.pop_all(), begin)
     if start_serving:
         await server.start_serving()

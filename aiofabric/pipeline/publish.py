@@ -200,7 +200,7 @@ class Publish(PipelineEnd):
     def counts(self) -> Counts:
         """The numbers for `aiofabric.metrics`."""
         publishing = self._publishing
-        return Counts(len(self._subscribers), 0, publishing.published, lost=publishing.dropped)
+        return Counts(len(self._subscribers), 0, publishing.published, publishing.acknowledged, lost=publishing.dropped)
 
     # -- waiting
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import os
+import socket
 from typing import Any
 
+import anyio
 import pytest
 
 import aiofabric
@@ -164,6 +166,31 @@ async def test_several_hosts(provider: str) -> None:
             assert await reader.readexactly(1) == b"x"
             writer.close()
             await writer.wait_closed()
+
+
+async def test_a_host_name_stands_for_all_its_addresses(provider: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As with asyncio's server: a client may choose the family. One that this host does not have is left out."""
+    hosts = ["198.51.100.1", "::1", "127.0.0.1", "127.0.0.1"]
+
+    async def found(host: str, *args: Any, **kwds: Any) -> Any:
+        return [
+            each
+            for one in (hosts if host == "several.test" else [host])
+            for each in socket.getaddrinfo(one, *args, **kwds)
+        ]
+
+    monkeypatch.setattr(anyio, "getaddrinfo", found)
+    async with await aio.start_server(_echo, "several.test", 0, provider=provider) as server:
+        assert [where(server, which)[0] for which in range(len(server.sockets))] == ["::1", "127.0.0.1"]
+        for which in (0, 1):
+            reader, writer = await aio.open_connection("several.test", where(server, which)[1], provider=provider)
+            writer.write(b"x")
+            assert await reader.readexactly(1) == b"x"
+            writer.close()
+            await writer.wait_closed()
+    hosts[:] = ["198.51.100.1", "203.0.113.1"]
+    with pytest.raises(OSError, match="not one of this host"):
+        await aio.start_server(_echo, "several.test", 0, provider=provider)
 
 
 async def test_nobody_listens(provider: str) -> None:

@@ -14,6 +14,7 @@ import anyio
 import pytest
 
 from aiofabric.pipeline import Pipeline, StageError
+from aiofabric.pipeline.stages.processes import dask_actor
 from tests.fixtures.waiting import until
 from tests.pipeline.stages import functions as f
 
@@ -98,6 +99,22 @@ async def test_an_exception_on_the_cluster_ends_the_run() -> None:
     with pytest.raises(StageError, match=r"'fail_at_seven' .*: seven; the value was 7"):
         async with cluster() as client, pipeline.on(client, processes=False):
             pass
+
+
+@pytest.mark.long
+async def test_a_cluster_without_workers_is_said_and_may_get_some(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(dask_actor, "_PATIENCE", 0.2)
+    found: list[int] = []
+    pipeline = Pipeline(f.numbers).map(f.late, process=True).sink(found.append)
+    async with cluster() as client:
+        await client.cluster.scale(0)
+        await until(lambda: not client.scheduler_info()["workers"])
+        async with pipeline.on(client, processes=False):
+            await until(lambda: "no worker of Dask has taken the stage 'late'" in caplog.text)
+            client.cluster.scale(2)
+    assert set(found) == set(range(f.COUNT))
 
 
 @pytest.mark.parametrize("client", [None, object()])

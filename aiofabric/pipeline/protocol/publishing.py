@@ -190,7 +190,7 @@ class Publishing:
     def __init__(self, *, most: int, most_bytes: int, last_values: int, last_values_bytes: int) -> None:
         self.most = most
         self.most_bytes = most_bytes
-        self.published = self.dropped = 0
+        self.published = self.dropped = self.acknowledged = 0
         self.subscriptions: list[Subscription] = []
         self.room: Callable[[], object] = _nothing
         self.forget: Callable[[Published], object] = _nothing
@@ -324,8 +324,10 @@ class Publishing:
 
     def acked(self, subscription: Subscription, start: int, end: int) -> None:
         """A subscriber has taken places. Raises `ProtocolError` if it was not sent all of them."""
+        out = subscription.items_out
         for published in subscription.acked(start, end):
             self._release(published)
+        self.acknowledged += out - subscription.items_out
         queue = subscription.queue
         while queue and subscription.has_credit(next(iter(queue.values())).cost):
             self._out(subscription, subscription.next())

@@ -21,7 +21,7 @@ from ...info.place import check_place, check_remote
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["at_port", "must_resolve", "places", "resolve"]
+__all__ = ["at_port", "local_places", "must_resolve", "places", "resolve"]
 
 
 async def resolve(
@@ -169,10 +169,35 @@ async def places(
         TypeError, ValueError: not a valid address of a peer.
     """
     check_remote(node, service)
+    return await _each_address(node, service)
+
+
+async def local_places(
+    node: str | Address | None, service: str | int | None
+) -> list[tuple[str | Address | None, str | int | None]]:
+    """`places` for listening: at each address of a host name.
+
+    Raises:
+        NameResolutionError: the name does not resolve.
+        TypeError, ValueError: not a valid address.
+    """
+    check_place(node, service)
+    return await _each_address(node, service)
+
+
+async def _each_address(
+    node: str | Address | None, service: str | int | None
+) -> list[tuple[str | Address | None, str | int | None]]:
     if not isinstance(node, str) or _is_numeric(node):
         return [(node, service)]
-    found = await _look_up(node, service)
-    return [(Address.from_ip(str(name[0]), int(name[1])), None) for *_, name in found]
+    names = [name for *_, name in await _look_up(node, service)]
+    found = [Address.from_ip(_with_scope(*name), int(name[1])) for name in names]
+    return [(address, None) for address in dict.fromkeys(found)]
+
+
+def _with_scope(host: Any, _: object, __: object = 0, scope: int = 0) -> str:
+    """The host of a socket address of Python, whose link-local hosts have the number of their interface apart."""
+    return f"{host}%{scope}" if scope and "%" not in host else str(host)
 
 
 def _is_numeric(node: str | None) -> bool:

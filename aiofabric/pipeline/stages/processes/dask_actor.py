@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import multiprocessing
 from collections import deque
 from contextlib import suppress
@@ -18,6 +19,11 @@ if TYPE_CHECKING:
     from ..plan import WorkOrder
 
 __all__ = ["DaskActor", "check_client"]
+
+_log = logging.getLogger("aiofabric.pipeline")
+
+_PATIENCE: Final = 10.0
+"""Seconds until a warning says that the cluster may have no worker."""
 
 _ASK_AGAIN: Final = 0.1
 """Seconds between two questions to an actor, which cannot call this process."""
@@ -87,7 +93,14 @@ class DaskActor:
     async def start(self) -> None:
         key = f"{self._order.name}-{uuid4()}"
         self._future = self._client.submit(StageActor, *self._arguments, actor=True, pure=False, key=key)
-        self._actor = await self._future
+        with anyio.move_on_after(_PATIENCE):
+            self._actor = await self._future
+        if self._actor is None:
+            _log.warning(
+                "no worker of Dask has taken the stage %r for %.0f seconds: does the cluster have workers?",
+                self._order.name, _PATIENCE,
+            )  # fmt: skip
+            self._actor = await self._future
 
     async def tell(self, *words: Any) -> None:
         with suppress(Exception):  # the worker has left, which `next_words` notices
