@@ -5,7 +5,7 @@ same place and the same number. A message to the one then went to the other. Wit
 same process that was added before it was opened crashed the process: the two were not introduced (shm_same_process.py).
 
 So the provider never gets the name of an endpoint that does not exist. Its peer has a number of its own, for which the
-provider has another name of the endpoint itself, a stand-in. What is sent to the peer waits here. When the endpoint
+provider has another name of the endpoint itself, a stand-in. Operations for the peer wait here. When the endpoint
 exists, its name takes the number over.
 
 All this is done with functions of libfabric, so it is no workaround of the table `aiofabric.workarounds`.

@@ -73,7 +73,9 @@ def take_over(name: Address) -> Address:
     """Prepare the use of a chosen name; one that this process made is free. Return its form for the provider.
 
     2.x removes the file of a living endpoint, and then ends the process (smr_ep.c). A file that no process maps was
-    left by one that was killed. Both libraries write over it; but 2.x ends the process if another version wrote it.
+    left by one that was killed. Both libraries write over it; but 2.x ends the process if another version wrote it. A
+    process that has the memory of an earlier endpoint of this name mapped hangs or crashes when another process with
+    this name sends to it (smr_progress_connreq). One whose own endpoint it was has nothing mapped, and crashes, too.
 
     Raises:
         FabricError: (FI_EADDRINUSE) an endpoint has the name, or this process has used it too often.
@@ -81,11 +83,10 @@ def take_over(name: Address) -> Address:
     if is_own(name):
         return name
     path = path_of(name)
-    if path.exists():
-        if users := _users(path):
-            raise _in_use(f"Process {users[0]} has an endpoint of this name, or is connected with one that had it")
-        if is_on("shm_files"):
-            path.unlink(missing_ok=True)
+    if users := _users(path):
+        raise _in_use(f"Process {users[0]} has an endpoint of this name, or is connected with one that had it")
+    if is_on("shm_files"):
+        path.unlink(missing_ok=True)
     form = native_form(name, is_open=False)
     if len(form.raw) > _LONGEST:
         raise _in_use(f"{_uses[path]} endpoints of this process have had this name, and the provider keeps them all")
@@ -109,11 +110,12 @@ def _in_use(detail: str) -> FabricError:
 
 
 def _users(path: Path) -> list[str]:
-    """The processes that have mapped a file, as far as this one may see them."""
+    """The processes that have mapped a file, or one that had its name, as far as this one may see them."""
     found = []
+    mapped = re.compile(rf" {re.escape(str(path))}( \(deleted\))?\n")
     for maps in Path("/proc").glob("[0-9]*/maps"):
         with suppress(OSError):
-            if f" {path}\n" in maps.read_text():
+            if mapped.search(maps.read_text()):
                 found.append(maps.parent.name)
     return found
 

@@ -1,4 +1,4 @@
-"""A peer may be added before its endpoint exists. What is sent to it waits, and never reaches another endpoint."""
+"""A peer may be added before its endpoint exists. Messages for it wait, and never reach another endpoint."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
 """The local and the peer's address may be given in the hints instead of as node and service."""
 
 import os
+from collections.abc import Callable
 from typing import Any
 
 import anyio
@@ -8,7 +9,7 @@ import pytest
 
 import aiofabric
 from aiofabric import Address, EndpointType, Hints, RdmEndpoint
-from tests.fixtures.children import run_in_child
+from tests.fixtures.children import Child, Parent, run_in_child
 from tests.fixtures.providers import require
 
 pytestmark = pytest.mark.anyio
@@ -126,7 +127,7 @@ def test_a_chosen_name_that_is_taken_is_refused() -> None:
         """
         import anyio, os, sys, aiofabric
         from aiofabric import EndpointType
-        from tests.fixtures.children import run_in_child
+        from tests.fixtures.children import Child, Parent, run_in_child
         from tests.transport.opening.test_addresses_in_hints import say_hello
 
         def opened(node=None):
@@ -153,6 +154,37 @@ def test_a_chosen_name_that_is_taken_is_refused() -> None:
     assert ended.status == 0, ended
     assert "[FI_EADDRINUSE]. Process" in ended.out
     assert "Choose another name" in ended.out
+
+
+async def has_a_name(parent: Parent, name: str, peer: Address) -> None:
+    try:
+        async with aiofabric.open_endpoint(EndpointType.RDM, name, provider="shm") as endpoint:
+            parent.tell("opened")
+            if await parent.areceive() == "send":
+                await endpoint.send(b"hello", to=await endpoint.add_peer(peer))
+                await endpoint.recv()
+    except aiofabric.FabricError as error:
+        parent.tell(str(error))
+
+
+async def test_a_name_of_which_a_peer_knows_an_earlier_endpoint_is_refused(child: Callable[..., Child]) -> None:
+    """The first message of the new endpoint hung or crashed the peer, which maps the memory of the earlier one."""
+    name = f"{NAME}-elsewhere"
+    async with aiofabric.open_endpoint(EndpointType.RDM, provider="shm") as peer:
+        first = child(has_a_name, name, peer.local_address)
+        assert await first.areceive() == "opened"
+        first.tell("send")
+        assert await peer.recv() == b"hello"
+        await peer.send(b"and back", to=await peer.add_peer(name))
+        await first.aresult()
+        for _ in range(2):
+            second = child(has_a_name, name, peer.local_address)
+            assert f"Process {os.getpid()} has an endpoint" in await second.areceive()
+        assert peer.recv_nowait() is None
+    again = child(has_a_name, name, peer.local_address)
+    assert await again.areceive() == "opened"
+    again.tell("close")
+    await again.aresult()
 
 
 async def test_listening_at_a_name_in_shared_memory_is_refused() -> None:
