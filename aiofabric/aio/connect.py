@@ -9,6 +9,7 @@ from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack, cast
 
 from aiofabric.address import Address
+from aiofabric.aio.reader import FabricStreamReader
 from aiofabric.aio.server import Server
 from aiofabric.aio.sockinfo import FabricSocket, socket_name
 from aiofabric.aio.tls import LoopWithTLS, tls_protocol
@@ -246,7 +247,7 @@ async def open_connection(
     ``writer.start_tls`` works on every loop. Keywords are those of :func:`create_connection`.
     """
     loop = cast("asyncio.AbstractEventLoop", LoopWithTLS(asyncio.get_running_loop()))
-    reader = asyncio.StreamReader(limit=limit, loop=loop)
+    reader = FabricStreamReader(limit=limit, loop=loop)
     protocol = asyncio.StreamReaderProtocol(reader, loop=loop)
     transport, _ = await create_connection(lambda: protocol, host, port, **kwds)
     return reader, asyncio.StreamWriter(transport, protocol, reader, loop)
@@ -267,7 +268,7 @@ async def start_server(
     loop = cast("asyncio.AbstractEventLoop", LoopWithTLS(asyncio.get_running_loop()))
 
     def factory() -> asyncio.StreamReaderProtocol:
-        reader = asyncio.StreamReader(limit=limit, loop=loop)
+        reader = FabricStreamReader(limit=limit, loop=loop)
         return asyncio.StreamReaderProtocol(reader, client_connected_cb, loop=loop)
 
     return await create_server(factory, host, port, **kwds)

@@ -161,6 +161,12 @@ class FabricTransport(_FlowControlMixin):
                 if not more:
                     return
 
+    def _poll(self) -> None:
+        """A task of this loop is about to wait for data: it may come while the queue is polled."""
+        if self._listening:
+            self._channel.check_usable()
+            self._channel.poll()
+
     def _failed(self, exc: BaseException) -> None:
         if isinstance(exc, (SystemExit, KeyboardInterrupt)):
             raise exc

@@ -1,5 +1,7 @@
 """Server, open_connection and start_server over real fabric endpoints."""
 
+# Doubles: a name server, which knows a name of several addresses.
+
 from __future__ import annotations
 
 import asyncio

@@ -1,5 +1,8 @@
 """A pipeline whose workers are actors of a Dask cluster: they are placed and replaced, and no value is lost."""
 
+# Privates: the time until the warning that a cluster has no workers.
+# Doubles: it is short.
+
 from __future__ import annotations
 
 import os
@@ -105,7 +108,7 @@ async def test_an_exception_on_the_cluster_ends_the_run() -> None:
 async def test_a_cluster_without_workers_is_said_and_may_get_some(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(dask_actor, "_PATIENCE", 0.2)
+    monkeypatch.setattr(dask_actor, "_WARN_AFTER", 0.2)
     found: list[int] = []
     pipeline = Pipeline(f.numbers).map(f.late, process=True).sink(found.append)
     async with cluster() as client:

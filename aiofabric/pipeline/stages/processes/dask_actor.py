@@ -22,7 +22,7 @@ __all__ = ["DaskActor", "check_client"]
 
 _log = logging.getLogger("aiofabric.pipeline")
 
-_PATIENCE: Final = 10.0
+_WARN_AFTER: Final = 10.0
 """Seconds until a warning says that the cluster may have no worker."""
 
 _ASK_AGAIN: Final = 0.1
@@ -93,12 +93,12 @@ class DaskActor:
     async def start(self) -> None:
         key = f"{self._order.name}-{uuid4()}"
         self._future = self._client.submit(StageActor, *self._arguments, actor=True, pure=False, key=key)
-        with anyio.move_on_after(_PATIENCE):
+        with anyio.move_on_after(_WARN_AFTER):
             self._actor = await self._future
         if self._actor is None:
             _log.warning(
                 "no worker of Dask has taken the stage %r for %.0f seconds: does the cluster have workers?",
-                self._order.name, _PATIENCE,
+                self._order.name, _WARN_AFTER,
             )  # fmt: skip
             self._actor = await self._future
 
