@@ -44,7 +44,7 @@ CORE = [
     "tests/rpc/test_tasks.py",
 ]
 GRPC = ["tests/rpc/grpc/test_handling.py", "tests/rpc/grpc/test_fast_paths.py"]
-INTEGRATIONS = ["tests/integrations", "tests/aio/test_transport.py", "tests/streams"]
+INTEGRATIONS = ["tests/integrations", "tests/aio/test_transport.py", "tests/aio/test_reader.py", "tests/streams"]
 
 
 def interpreter(version: str) -> str | None:
