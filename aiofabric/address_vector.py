@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import socket
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 from weakref import WeakSet
 
 from ._ffi import constants, ffi, lib
@@ -15,12 +15,14 @@ from .flags import AddressFormat, AvFlags, AvType, Caps
 from .resource import Handle, Resource, check_resource
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from .domain import Domain
     from .info import Info
 
-__all__ = ["AddressVector", "Peer"]
+__all__ = ["LONGEST_NAME", "AddressVector", "Peer"]
+
+N = TypeVar("N", int, int | None)
 
 _ROOM = 512  # bytes of the longest address of any provider, with space to spare
 _LENGTHS = {Address.from_ip(host).family: len(Address.from_ip(host).raw) for host in ("0.0.0.0", "::")}
@@ -30,7 +32,7 @@ _NOBODY: int = constants.FI_ADDR_NOTAVAIL
 _CONTEXT_BITS_MOST = 16  # sock_av.c accepts no more
 _COUNT_MOST = 1 << 32  # with more, the bytes of util_buf.c overflow, and it writes behind a small block
 _KEPT_MOST = 64  # numbers of removed peers that shm keeps; an endpoint can have 256
-_LONGEST_NAME = 255  # smr_av.c copies an FI_ADDR_STR into 256 bytes
+LONGEST_NAME = 255  # smr_av.c copies an FI_ADDR_STR into 256 bytes
 
 
 def context_bits(info: Info) -> int:
@@ -228,19 +230,24 @@ class AddressVector(Resource):
         if native is None:
             native = self._kept.pop(address, None)
         if native is None and self.absent is not None:
-            native = self.absent.reserve(address)
+            native = self._make_room(self.absent.reserve, address)
         return self._add(1, address, self._insert(address) if native is None else native, "fi_av_insert")
 
     def _insert(self, address: Address) -> int:
+        return self._make_room(self._insert_once, address)
+
+    def _make_room(self, insert: Callable[[Address], N], address: Address) -> N | int:
+        """Insert an address, if need be without the kept numbers."""
+        native: N | int
         try:
-            native = self._insert_once(address)
+            native = insert(address)
         except FabricError:
             if not self._kept:
                 raise
             native = _NOBODY
         if native == _NOBODY and self._kept:  # there may be no room
             self._remove_kept(0)
-            native = self._insert_once(address)
+            native = insert(address)
         return native
 
     def _insert_once(self, address: Address) -> int:
@@ -452,8 +459,8 @@ class AddressVector(Resource):
         ):
             raise ValueError(f"{address} has the format {address.format}; this domain's addresses are {self.format}")
         if self.format == AddressFormat.ADDR_STR:
-            if len(address.raw) > _LONGEST_NAME:
-                raise ValueError(f"a text address has at most {_LONGEST_NAME} bytes, not {len(address.raw)}")
+            if len(address.raw) > LONGEST_NAME:
+                raise ValueError(f"a text address has at most {LONGEST_NAME} bytes, not {len(address.raw)}")
         elif own is not None and own.family and len(address.raw) != _LENGTHS.get(address.family):
             lengths = " or ".join(map(str, _LENGTHS.values()))
             raise ValueError(f"an address of this domain has {lengths} bytes, by its family, not {len(address.raw)}")

@@ -18,13 +18,12 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from ..._ffi import constants
-from ...address import Address
 from ...errors import FabricError, UnreachableError
-from ...flags import AddressFormat
 from ..route import Route
-from ..workarounds.shm_names import native_form, path_of
+from ..workarounds.shm_names import native_form, path_of, with_slashes
 
 if TYPE_CHECKING:
+    from ...address import Address
     from ...address_vector import AddressVector
 
 __all__ = ["AbsentNumbers", "AbsentRoute"]
@@ -45,7 +44,7 @@ class AbsentNumbers:
 
     def __init__(self, vector: AddressVector, own: Address) -> None:
         self._vector = vector
-        self._own = native_form(own, is_open=False)  # the provider finds it by its file, as that of another process
+        self._own = own
         self._addresses: dict[int, Address] = {}  # by number
         self._stand_ins: dict[int, int] = {}  # by number: how many slashes its stand-in has
 
@@ -99,8 +98,8 @@ class AbsentNumbers:
     def _insert_stand_in(self) -> int:
         used = set(self._stand_ins.values())
         slashes = next(count for count in range(1, len(used) + 2) if count not in used)
-        scheme, _, rest = self._own.raw.partition(b"://")
-        form = Address(AddressFormat.ADDR_STR, scheme + b"://" + b"/" * slashes + rest)
+        # The provider has no endpoint in its list under this name, and finds it by its file, as one of another process.
+        form = with_slashes(native_form(self._own, is_open=False), slashes)
         number = self._vector.insert_form(form, form)
         if number == _NOBODY:
             raise FabricError(constants.FI_ENOSPC, "fi_av_insert", detail="The address vector is full")

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING
 
 from ..._ffi import constants
 from ...address import Address
+from ...address_vector import LONGEST_NAME
 from ...errors import FabricError, from_errno
 from ...flags import AddressFormat
 from ...workarounds import is_on
@@ -41,11 +42,11 @@ __all__ = [
     "reserve_memory",
     "sweep",
     "take_over",
+    "with_slashes",
 ]
 
 _DIRECTORY = Path("/dev/shm")
 _NAME = re.compile(r"aiofabric-([0-9a-f]+)-(\d+)-")
-_LONGEST = 255  # bytes: smr_setname copies a name into 256
 
 _uses: Counter[Path] = Counter()  # of the names that the program chose for endpoints of this process
 
@@ -88,19 +89,28 @@ def take_over(name: Address) -> Address:
     if is_on("shm_files"):
         path.unlink(missing_ok=True)
     form = native_form(name, is_open=False)
-    if len(form.raw) > _LONGEST:
-        raise _in_use(f"{_uses[path]} endpoints of this process have had this name, and the provider keeps them all")
     _uses[path] += 1
     return form
 
 
 def native_form(name: Address, *, is_open: bool) -> Address:
-    """The form of a name for the provider. ``is_open``: whether an endpoint of this process has it now."""
-    times = _uses[path_of(name)] - is_open if _uses else 0
-    if times < 1:
+    """The form of a name for the provider. ``is_open``: whether an endpoint of this process has it now.
+
+    Raises:
+        FabricError: (FI_EADDRINUSE) this process has used the name too often.
+    """
+    return with_slashes(name, _uses[path_of(name)] - is_open if _uses else 0)
+
+
+def with_slashes(name: Address, count: int) -> Address:
+    """Another name of the same file. Raises `FabricError` if it is longer than the provider takes."""
+    if count < 1:
         return name
     scheme, _, rest = name.raw.partition(b"://")
-    return Address(AddressFormat.ADDR_STR, scheme + b"://" + b"/" * times + rest)
+    form = Address(AddressFormat.ADDR_STR, scheme + b"://" + b"/" * count + rest)
+    if len(form.raw) > LONGEST_NAME:
+        raise _in_use(f"The provider keeps all earlier uses of a name; with {count} slashes for them it is too long")
+    return form
 
 
 def _in_use(detail: str) -> FabricError:

@@ -127,7 +127,7 @@ def test_a_chosen_name_that_is_taken_is_refused() -> None:
         """
         import anyio, os, sys, aiofabric
         from aiofabric import EndpointType
-        from tests.fixtures.children import Child, Parent, run_in_child
+        from tests.fixtures.children import run_in_child
         from tests.transport.opening.test_addresses_in_hints import say_hello
 
         def opened(node=None):

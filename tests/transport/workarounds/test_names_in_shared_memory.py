@@ -93,10 +93,13 @@ def test_the_provider_gets_each_use_of_a_name_in_another_form(directory: Path) -
         form = take_over(name)
         assert (str(form), path_of(form)) == (f"fi_shm://{'/' * slashes}again", directory / "again")
         assert native_form(name, is_open=True) == form
-        assert str(native_form(name, is_open=False)) == f"fi_shm://{'/' * (slashes + 1)}again"
+        if slashes < 240:
+            assert str(native_form(name, is_open=False)) == f"fi_shm://{'/' * (slashes + 1)}again"
     assert native_form(Address.from_str("fi_shm://other"), is_open=False) == Address.from_str("fi_shm://other")
-    with pytest.raises(FabricError, match=r"241 endpoints of this process have had .*\. Choose another name"):
+    with pytest.raises(FabricError, match=r"with 241 slashes .* too long\. Choose another name"):
         take_over(name)
+    with pytest.raises(FabricError, match="too long"):
+        native_form(name, is_open=False)
 
 
 def test_endpoints_without_names_get_none() -> None:
