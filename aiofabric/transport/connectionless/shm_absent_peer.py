@@ -6,7 +6,8 @@ same process that was added before it was opened crashed the process: the two we
 
 So the provider never gets the name of an endpoint that does not exist. Its peer has a number of its own, for which the
 provider has another name of the endpoint itself, a stand-in. Operations for the peer wait here. When the endpoint
-exists, its name takes the number over.
+exists, its name takes the number over. An endpoint has about 200 names for stand-ins; further absent peers get what the
+provider gives them.
 
 All this is done with functions of libfabric, so it is no workaround of the table `aiofabric.workarounds`.
 """
@@ -14,7 +15,6 @@ All this is done with functions of libfabric, so it is no workaround of the tabl
 from __future__ import annotations
 
 import os
-from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from ..._ffi import constants
@@ -49,14 +49,19 @@ class AbsentNumbers:
         self._stand_ins: dict[int, int] = {}  # by number: how many slashes its stand-in has
 
     def reserve(self, address: Address) -> int | None:
-        """A number for the peer if its endpoint does not exist; None if it does.
+        """A number for the peer if its endpoint does not exist; None if it does, or if no stand-in is left.
 
         Raises:
             FabricError: the address vector is full.
         """
         if _exists(address):
             return None
-        number = self._insert_stand_in()
+        try:
+            number = self._insert_stand_in()
+        except FabricError as error:
+            if error.errno != constants.FI_EADDRINUSE:
+                raise
+            return None
         self._addresses[number] = address
         return number
 
@@ -69,9 +74,12 @@ class AbsentNumbers:
             return False
         fillers: list[int] = []
         try:
-            with suppress(FabricError):  # the vector is full, so no other number is free
+            try:
                 while not fillers or fillers[-1] < number:  # the provider gives the lowest free number
                     fillers.append(self._insert_stand_in())
+            except FabricError as error:  # if the vector is full, no other number is free
+                if error.errno == constants.FI_EADDRINUSE:  # later, when other peers exist
+                    return False
             self._remove(number)
             if self._vector.claim(address) == number:
                 del self._addresses[number]
