@@ -207,6 +207,26 @@ def test_polling_that_was_resumed_for_nothing_stops_later() -> None:
     assert not source.driver.delays
 
 
+def test_a_question_that_was_not_agreed_to_is_asked_after_each_empty_pass() -> None:
+    """A doorbell agrees when all peers have answered. A ring starts from the beginning."""
+    source = Passes(descriptor=False, polls=True)
+    source.completions = 1
+    answers = [False, False, True, False]
+    source.delays.may_stop_polling = lambda: answers.pop(0)
+    for left in (3, 2):
+        source.end_pass()
+        assert (len(answers), bool(source.driver.delays)) == (left, True)
+    source.end_pass()
+    assert (len(answers), bool(source.driver.delays)) == (1, False)
+    source.completions += 1
+    source.end_pass()
+    assert not answers
+    source.delays.reset()
+    for _ in range(16):
+        source.end_pass()
+        assert source.driver.pass_time()
+
+
 def test_the_descriptor_of_an_event_queue_that_stays_readable_is_not_watched() -> None:
     source = Passes(descriptor=False, polls=True)
     source.empty_streak = EMPTY_WAKEUPS - 1

@@ -43,7 +43,8 @@ class Delays:
         self.may_stay_readable: Callable[[], bool] | None = None
         self.may_stop_polling: Callable[[], bool] | None = None
         self._cancel: Callable[[], None] | None = None
-        self._completions = 0  # when polling stopped last
+        self._completions = 0  # when it was asked last
+        self._asked = False  # and has not agreed yet: a doorbell needs an answer of each peer
 
     def end_pass(self, moved: int) -> None:
         """Arm the queue and sleep, or schedule a pass after a delay. If the source has only a queue, C decides this."""
@@ -54,12 +55,14 @@ class Delays:
             if (
                 self.may_stop_polling is not None
                 and not moved
-                and (source.empty_polls >= _IDLE_AFTER or source.completions > self._completions)
+                and (self._asked or source.empty_polls >= _IDLE_AFTER or source.completions > self._completions)
                 and not self._blind()
-                and self.may_stop_polling()
             ):
                 self._completions = source.completions
-                return
+                self._asked = not self.may_stop_polling()
+                if not self._asked:
+                    self.cancel()
+                    return
             if self._without_descriptor or source.empty_polls < len(_POLL_DELAYS):
                 # An event queue's descriptor that stays readable, as with net, is polled, too.
                 if source.empty_streak >= EMPTY_WAKEUPS:
@@ -98,6 +101,7 @@ class Delays:
     def reset(self) -> None:
         """Start with the shortest delay again."""
         self._source.empty_polls = 0
+        self._asked = False
         self.cancel()
 
     def cancel(self) -> None:

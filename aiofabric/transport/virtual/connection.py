@@ -286,7 +286,7 @@ class ConnectionHandle(SendingHandle):
             self._is_this_the_end()
             if self.gone is None:
                 self._expect_late_messages(_ANNOUNCED)
-        elif frame.kind in (FrameKind.ASLEEP, FrameKind.RING):
+        elif frame.kind in (FrameKind.ASLEEP, FrameKind.WILL_RING, FrameKind.RING):
             self.doorbell.frame_received(frame.kind, frame.body)
 
     @property

@@ -2,8 +2,9 @@
 
 The queue of such a provider has to be polled, and polling needs a timer. But each connection has an OOB socket, which
 does wake the loop. Before a side stops polling (cq/source/delays.py), it sends every peer the number of messages that
-it has received, over the OOB socket. A peer that has sent more messages, or sends one later, rings the doorbell. So
-no message is missed.
+it has received, over the OOB socket. A peer that has sent more messages, or sends one later, rings the doorbell. Any
+other peer answers, and this side polls until all have. So no message is missed, and none waits for a peer whose program
+sends a message, and then computes without a return to its loop: such a peer does not answer.
 
 This is used only if the provider keeps sent data in the memory of one host. A provider that sends over a network by
 itself (rxd) needs regular polls to send lost packets again.
@@ -50,12 +51,13 @@ class Sleeper(Protocol):
 class Doorbell:
     """One end of one connection: whether the peer sleeps, and whether the peer was told that this side sleeps."""
 
-    __slots__ = ("announced", "connection", "peer_sleeps", "uncounted")
+    __slots__ = ("announced", "connection", "peer_sleeps", "peer_will_ring", "uncounted")
 
     def __init__(self, connection: Sleeper) -> None:
         self.connection = connection
         self.peer_sleeps = False
         self.announced = False
+        self.peer_will_ring = False  # the peer has answered the announcement: it will ring
         self.uncounted = False  # the peer may not have seen an access of its memory, and no number tells of it
 
     def accessed(self) -> None:
@@ -72,20 +74,27 @@ class Doorbell:
             self.peer_sleeps = False
 
     def announce_sleep(self) -> bool:
-        """Tell the peer that this side stops polling. False: the peer cannot be told."""
+        """Tell the peer that this side stops polling. False: the peer has not answered yet, or cannot be told."""
         connection = self.connection
         if not self.announced and connection.oob_socket is not None:
             self.announced = connection.oob_socket.send(FrameKind.ASLEEP, _COUNT.pack(connection.received))
-        return self.announced or connection.oob_socket is None or connection.oob_socket.closed
+            self.peer_will_ring = False
+        return self.peer_will_ring or connection.oob_socket is None or connection.oob_socket.closed
 
     def frame_received(self, kind: int, body: bytes) -> None:
-        """Handle a frame of the peer: SLEEPING or RING."""
-        tx = self.connection.tx
+        """Handle a frame of the peer: ASLEEP, WILL_RING or RING."""
+        connection = self.connection
+        tx = connection.tx
         if kind == FrameKind.RING:
-            self.announced = False
-            self.connection.source.wake()
+            self.announced = self.peer_will_ring = False
+            connection.source.wake()
+        elif kind == FrameKind.WILL_RING:
+            self.peer_will_ring = self.announced
+            connection.source.touch()
         elif len(body) == _COUNT.size and tx is not None:
             self.peer_sleeps = True
             if self.uncounted or tx.sent > _COUNT.unpack(body)[0] or tx.posted or tx.waiting:
                 self.uncounted = False
                 self.ring()
+            elif connection.oob_socket is not None:
+                connection.oob_socket.send(FrameKind.WILL_RING)

@@ -161,12 +161,15 @@ class Multiplexer:
         return self._address_queries is not None and self._address_queries[0].busy
 
     def _fall_asleep(self) -> bool:
-        """Tell all peers that this side stops polling; False if something still needs polling."""
+        """Tell all peers that this side stops polling; False if one has not answered, or something needs polling."""
         connections = self.connections.values()
         routes = [*self.handle.routes, *(route for connection in connections for route in connection.routes)]
         if self.busy or self.source.queued or any(route.posted for route in routes):
             return False
-        return all(connection.dormant and connection.doorbell.announce_sleep() for connection in connections)
+        if not all(connection.dormant for connection in connections):
+            return False
+        answers = [connection.doorbell.announce_sleep() for connection in connections]  # each is told, and answers
+        return all(answers)
 
     def pool(self, size: int) -> ReceivePool:
         """The pool of receives of this size; if there are many sizes already, the next larger one."""

@@ -84,6 +84,8 @@ class FrameKind(IntEnum):
     """The number of messages received: the sender stops polling, and wants RING for later ones (doorbell.py)."""
     RING = 7
     """A message was sent to a side that stopped polling."""
+    WILL_RING = 8
+    """The answer to an ASLEEP that needs no RING: from now on, a message makes the sender of this frame ring."""
 
 
 class Hello(NamedTuple):

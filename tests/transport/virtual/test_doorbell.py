@@ -13,7 +13,7 @@ from aiofabric.transport.virtual.protocol import FrameKind
 
 pytestmark = pytest.mark.once
 
-ASLEEP, RING = FrameKind.ASLEEP, FrameKind.RING
+ASLEEP, RING, WILL_RING = FrameKind.ASLEEP, FrameKind.RING, FrameKind.WILL_RING
 
 
 class Connection:
@@ -26,10 +26,14 @@ class Connection:
         self.received = 5
         self.tx: Any = SimpleNamespace(sent=3, posted=(), waiting=())
         self.woken = 0
-        self.source: Any = SimpleNamespace(wake=self.wake)
+        self.touched = 0
+        self.source: Any = SimpleNamespace(wake=self.wake, touch=self.touch)
 
     def wake(self) -> None:
         self.woken += 1
+
+    def touch(self) -> None:
+        self.touched += 1
 
     def send(self, kind: int, body: bytes = b"") -> bool:
         if not self.full:
@@ -52,17 +56,34 @@ def count(messages: int) -> bytes:
 
 
 def test_a_peer_is_told_once_with_the_number_of_received_messages(connection: Connection, doorbell: Doorbell) -> None:
-    assert doorbell.announce_sleep()
-    assert doorbell.announce_sleep()
+    assert not doorbell.announce_sleep()
+    assert not doorbell.announce_sleep()
     assert connection.frames == [(ASLEEP, count(5))]
+
+
+def test_this_side_stays_awake_until_the_peer_has_answered(connection: Connection, doorbell: Doorbell) -> None:
+    """A peer that computes has not read the frame, and would not ring for a message that it sends."""
+    assert not doorbell.announce_sleep()
+    doorbell.frame_received(WILL_RING, b"")
+    assert (connection.touched, connection.woken) == (1, 0)
+    assert doorbell.announce_sleep()
+    doorbell.frame_received(RING, b"")
+    assert not doorbell.announce_sleep(), "the answer was to an earlier announcement"
+
+
+def test_an_answer_to_nothing_is_ignored(doorbell: Doorbell) -> None:
+    doorbell.frame_received(WILL_RING, b"")
+    assert not doorbell.announce_sleep()
 
 
 def test_this_side_stays_awake_while_the_peer_cannot_be_told(connection: Connection, doorbell: Doorbell) -> None:
     connection.full = True
     assert not doorbell.announce_sleep()
     connection.full = False
-    assert doorbell.announce_sleep()
+    assert not doorbell.announce_sleep()
     assert connection.frames == [(ASLEEP, count(5))]
+    doorbell.frame_received(WILL_RING, b"")
+    assert doorbell.announce_sleep()
 
 
 @pytest.mark.parametrize("end", ["none yet", "closed"])
@@ -79,7 +100,7 @@ def test_a_ring_wakes_this_side_and_the_peer_is_told_again(connection: Connectio
     doorbell.announce_sleep()
     doorbell.frame_received(RING, b"")
     assert connection.woken == 1
-    assert doorbell.announce_sleep()
+    assert not doorbell.announce_sleep()
     assert connection.frames == [(ASLEEP, count(5))] * 2
 
 
@@ -92,9 +113,9 @@ def test_an_access_of_the_peers_memory_that_is_complete_wakes_a_peer_that_fell_a
     doorbell.frame_received(ASLEEP, count(3))
     assert connection.frames == [(RING, b"")]
     doorbell.frame_received(ASLEEP, count(3))
-    assert connection.frames == [(RING, b"")], "the peer has seen it"
+    assert connection.frames == [(RING, b""), (WILL_RING, b"")], "the peer has seen it"
     doorbell.accessed()
-    assert connection.frames == [(RING, b"")] * 2, "the peer sleeps"
+    assert connection.frames == [(RING, b""), (WILL_RING, b""), (RING, b"")], "the peer sleeps"
 
 
 @pytest.mark.parametrize(
@@ -108,13 +129,14 @@ def test_a_sleeping_peer_with_messages_under_way_is_woken_at_once(
     if under_way is not None:
         setattr(connection.tx, under_way, ("operation",))
     doorbell.frame_received(ASLEEP, count(received))
-    assert connection.frames == [(RING, b"")] * rings
+    assert connection.frames == [(RING if rings else WILL_RING, b"")]
     assert doorbell.peer_sleeps is not rings
     assert connection.woken == 0
 
 
 def test_a_peer_sleeps_until_it_could_be_rung(connection: Connection, doorbell: Doorbell) -> None:
     doorbell.frame_received(ASLEEP, count(3))
+    connection.frames.clear()
     connection.full = True
     doorbell.ring()
     assert doorbell.peer_sleeps

@@ -243,7 +243,7 @@ def test_an_end_that_is_complete_starts_no_timer_of_its_connection(connection: C
 def test_only_frames_for_the_doorbell_of_a_connection_reach_it(connection: Connection, kind: FrameKind) -> None:
     frame: Any = SimpleNamespace(kind=kind, body=b"x")
     connection._frame(frame)
-    rings = kind in (FrameKind.ASLEEP, FrameKind.RING)
+    rings = kind in (FrameKind.ASLEEP, FrameKind.WILL_RING, FrameKind.RING)
     assert connection.rings == [(kind, b"x")] * rings
     assert connection.last is None
 
