@@ -186,7 +186,8 @@ WORKAROUNDS = {
             ((_2_0, _2_5),),
             "The queue in the memory of our own endpoint, where such an entry is published as empty.",
             _OWN_MEMORY + " An entry counts as orphaned once each live thread that could have claimed it was seen "
-            "asleep inside a system call, where no entry is held (/proc). A sender that is stopped keeps its entry. If "
+            "asleep inside a system call, where no entry is held (/proc), or stopped in one that waits. A sender that "
+            "is stopped elsewhere keeps its entry. If "
             "processes cannot be examined, such as those of another container, all entries stay. They also stay with "
             "2.5.0, whose layout of the queue is not known.",
             "A peer that is killed in the middle of a send may stop all messages to this endpoint.",

@@ -7,9 +7,9 @@ the queue by which receivers give back buffers that they have read.
 
 So when a connection ends without an orderly end, the queue is examined. An entry that is claimed and not published is
 released once its sender is proved dead. The proof: since then, every live thread of every process that has the memory
-mapped was asleep inside a system call, where no claim is held (`writers`). A sender that is stopped keeps its entry
-until it continues, or is killed. A released entry is published as empty, and the reader skips it. A sender that gives
-up an entry does the same (ofi_atomic_queue.h, _discard).
+mapped was asleep inside a system call, where no claim is held, or stopped in one that waits (`writers`). A sender that
+is stopped elsewhere keeps its entry until it continues, or is killed. A released entry is published as empty, and the
+reader skips it. A sender that gives up an entry does the same (ofi_atomic_queue.h, _discard).
 """
 
 from __future__ import annotations

@@ -2,13 +2,15 @@
 
 libfabric claims an entry of a queue in shared memory, fills it and publishes it without a system call in between. So a
 thread that sleeps inside a system call has published every entry that it claimed before. A thread that is stopped
-(SIGSTOP, a debugger, a frozen container) does not count as asleep, however long it is stopped: /proc shows the
-difference. A system call that does not sleep does not count either, because a signal handler may have made it.
+(SIGSTOP, a debugger) does not count as asleep, however long it is stopped: /proc shows the difference. But /proc shows,
+too, which system call it was in when it was stopped. Some of them show that the thread waited. Other system calls do
+not count: a signal handler may have made them, or libfabric, to copy a large message.
 """
 
 from __future__ import annotations
 
 import os
+import platform
 import re
 import threading
 from contextlib import suppress
@@ -28,6 +30,14 @@ _IN_MEMORY = re.compile(r"/dev/shm/(\S+)")
 _OUR_NAME = re.compile(r"aiofabric-([0-9a-f]+)-(\d+)-")
 _PROVIDERS_NAME = re.compile(r"(\d+):\d+:\d+$")  # of an endpoint that libfabric named: process, user, number
 _NO_ENDPOINT = "fi_sm2_"  # the table of sm2's endpoints
+# Calls in which a thread waits, or lets another one run: select, poll, epoll_wait, nanosleep, sched_yield and their
+# variants, and restart_syscall; and futex, if the thread waits. Their numbers are those of <sys/syscall.h>.
+_WAITS, _FUTEX = {
+    "x86_64": (frozenset((7, 23, 24, 35, 219, 230, 232, 270, 271, 281, 441)), 202),
+    "aarch64": (frozenset((22, 72, 73, 101, 115, 124, 128, 441)), 98),
+}.get(platform.machine(), (frozenset(), -1))
+_FUTEX_WAITS = (0, 9)  # FUTEX_WAIT, FUTEX_WAIT_BITSET
+_FUTEX_OPERATION = 0x7F  # without FUTEX_PRIVATE_FLAG and FUTEX_CLOCK_REALTIME
 _TRAPS = ("freez", "trap", "stop")  # in names of kernel functions in which a thread waits outside of a system call
 
 
@@ -95,20 +105,28 @@ def _ids(process: Path) -> list[str]:
 
 
 def left_a_write(thread: Thread) -> bool:
-    """Whether the thread has ended, or sleeps inside a system call: then every entry that it claimed is published."""
+    """Whether every entry that the thread claimed is published: it has ended, or it sleeps inside a system call, or it
+    was stopped in one that waits."""
     place = _PROC / str(thread.process) / "task" / str(thread.number)
     try:
         state = (place / "stat").read_text().rpartition(")")[2].split()[0]
-        if state != "S":
+        if state not in "STt":
             return state in "ZX"
         with suppress(PermissionError):
-            number = (place / "syscall").read_text().split()[0]  # "running", "-1" outside of a call, or its number
-            return number.isdecimal()
+            number, *arguments = (place / "syscall").read_text().split()  # "running", "-1" outside of a call, or a call
+            return number.isdecimal() and (state == "S" or _waits(int(number), arguments))
         with suppress(PermissionError):
-            return not any(trap in (place / "wchan").read_text() for trap in _TRAPS)
+            return state == "S" and not any(trap in (place / "wchan").read_text() for trap in _TRAPS)
     except (FileNotFoundError, ProcessLookupError):
         return not place.exists()  # this kernel may lack the file
     return False
+
+
+def _waits(number: int, arguments: list[str]) -> bool:
+    """Whether a thread that makes this system call waits."""
+    if number == _FUTEX:
+        return int(arguments[1], 16) & _FUTEX_OPERATION in _FUTEX_WAITS
+    return number in _WAITS
 
 
 def _threads(process: Path) -> Iterator[int]:

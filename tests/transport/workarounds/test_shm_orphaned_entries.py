@@ -160,7 +160,7 @@ def test_an_entry_beside_a_process_that_sleeps_in_the_kernel_is_published(watch:
 
 
 def test_a_stopped_sender_keeps_its_entry_until_it_is_killed(watch: Watch) -> None:
-    """However long it is stopped: it would continue to write to the entry."""
+    """However long it is stopped, if it was stopped outside of any system call: it would continue to write to it."""
     with another(watch.orphaned_entries.path, COMPUTING) as process:
         stop(process)
         positions = watch.claim()
@@ -174,6 +174,37 @@ def test_a_stopped_sender_keeps_its_entry_until_it_is_killed(watch: Watch) -> No
         watch.driver.pass_time()
         assert all(watch.empty(positions))
         assert not watch.driver.delays
+
+
+WAITING = {
+    "sleep": SLEEPING,
+    "select": "import select; select.select([], [], [], 1000)",
+    "poll": "import select; select.poll().poll(10**6)",
+    "epoll": "import select; select.epoll().poll(1000)",
+    "threads": "import threading; threading.Thread(target=time.sleep, args=(1000,)).start(); threading.Event().wait()",
+    "with a time limit": "import threading; threading.Event().wait(1000)",
+}
+
+
+def states(process: subprocess.Popen[bytes]) -> list[str]:
+    """The state of each of its threads."""
+    stats = Path(f"/proc/{process.pid}/task").glob("*/stat")
+    return [stat.read_text().rpartition(")")[2].split()[0] for stat in stats]
+
+
+@pytest.mark.parametrize("call", WAITING)
+def test_an_entry_beside_a_process_that_was_stopped_while_it_waited_is_published(watch: Watch, call: str) -> None:
+    """A killed sender left it. While the process is stopped, all others would wait."""
+    threads = 2 if call == "threads" else 1
+    with another(watch.orphaned_entries.path, WAITING[call]) as process:
+        while states(process) != ["S"] * threads:
+            pass
+        process.send_signal(signal.SIGSTOP)
+        while states(process) != ["T"] * threads:
+            pass
+        positions = watch.claim()
+        watch.begin()
+        assert all(watch.empty(positions))
 
 
 def test_an_entry_is_kept_while_processes_of_another_container_share_the_memory(watch: Watch, memory: Path) -> None:

@@ -15,6 +15,8 @@ from aiofabric.transport.workarounds.writers import Thread, left_a_write
 pytestmark = pytest.mark.once
 
 ASLEEP = "4242 (a) name) S 1 1"
+STOPPED = ASLEEP.replace("S", "T")
+FUTEX, NONE = writers._FUTEX, 9999
 
 
 class Place:
@@ -40,7 +42,12 @@ class Place:
     ("files", "left"),
     [
         ({"stat": ASLEEP.replace("S", "R")}, False),
-        ({"stat": ASLEEP.replace("S", "T")}, False),  # stopped: it may go on
+        ({"stat": STOPPED, "syscall": "-1 0x1"}, False),  # in the middle of it, perhaps
+        ({"stat": STOPPED, "syscall": f"{NONE} 0x1"}, False),  # it may have copied a part of a message by this call
+        ({"stat": STOPPED, "syscall": f"{FUTEX} 0x1 0x81"}, False),  # it wakes another thread
+        ({"stat": STOPPED, "syscall": f"{FUTEX} 0x1 0x80"}, True),
+        ({"stat": STOPPED, "syscall": f"{FUTEX} 0x1 0x189"}, True),
+        ({"stat": STOPPED, "syscall": PermissionError(), "wchan": "do_signal_stop"}, False),
         ({"stat": ASLEEP.replace("S", "D")}, False),
         ({"stat": ASLEEP.replace("S", "Z")}, True),
         ({"stat": ASLEEP.replace("S", "X")}, True),
