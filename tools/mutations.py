@@ -53,7 +53,7 @@ C_ERRORS = (
     ("base/fifo.c", "for (; i < self->count - 1; i++)", "for (; i < self->count - 2; i++)"),
     ("base/fifo.c", "for (i = self->count; i > index; i--)", "for (i = self->count; i > index + 1; i--)"),
     ("queue/coalescing.c", "\t\tset_cork(socket, 0);", "\t\t;"),
-    ("queue/coalescing.c", "now_ns() - self->since > COALESCE_NS", "now_ns() - self->since < 0"),
+    ("queue/coalescing.c", "now - self->since > COALESCE_NS", "now - self->since < 0"),
     ("progress/completions.c", "return source_report(self, name_callback_failed);", "return -1;"),
     ("progress/completions.c", "upcalls.transfer.type) && !(entry->flags & OF_THE_PEER)", "upcalls.transfer.type)"),
     ("channel/message_reader.c", "announced(self) > self->longest", "announced(self) >= self->longest"),

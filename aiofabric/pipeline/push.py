@@ -18,7 +18,7 @@ from .protocol.frames import ITEM_COST, PART_ALIGNMENT
 from .protocol.groups import Large, cost_of
 from .protocol.hello import Hello, Role
 from .protocol.sharing import Sharing
-from .runtime.connection import INLINE, RECV_SIZE, sized_for
+from .runtime.connection import INLINE, RECV_SIZE, send_gathered, sized_for
 from .runtime.end import PipelineEnd, check_limits, new_id
 from .runtime.exposing import SMALL, header_of, parts_of
 from .runtime.memory.item_pool import ItemPool
@@ -143,6 +143,8 @@ class Push(PipelineEnd):
         """
         if self._burst.ended():
             self._check_open()
+            assert self._driver is not None
+            send_gathered(self._driver)  # trio may continue before the iteration ends
             await anyio.lowlevel.checkpoint()  # before the item is pushed: a cancelled call has pushed nothing
         if type(data) is bytes and type(header) is bytes and not header and (size := len(data)) <= INLINE:
             item: bytes | Large = data if size <= SMALL else Large(b"", (data,), size, not size % PART_ALIGNMENT)

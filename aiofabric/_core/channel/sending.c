@@ -12,6 +12,7 @@
 #include "channel/sending.h"
 #include "base/clock.h"
 #include "base/exceptions.h"
+#include "base/lateness.h"
 #include "base/names.h"
 #include "base/references.h"
 #include "base/thread_check.h"
@@ -20,6 +21,7 @@
 #include "channel/wire.h"
 #include "progress/interest.h"
 #include "progress/iteration.h"
+#include "progress/source.h"
 #include "submission/injection.h"
 
 #include <stdlib.h>
@@ -285,6 +287,7 @@ static int gather(ChannelCore *self, const struct outgoing *data)
 	copy_to(gather->bytes + gather->size, data);
 	gather->size += size;
 	gather->count++;
+	lateness_wait(&self->source->gathered, now);
 	if (!schedule(self))
 		return channel_flush(self);
 	if (!gather->counted)
@@ -300,8 +303,10 @@ static int joins_others(ChannelCore *self)
 {
 	if (!self->source || !self->gather.longest)
 		return 0;
-	if (self->gather.size || self->gather.pass == self->source->iteration.began)
+	if (self->gather.size)
 		return 1;
+	if (self->gather.pass == self->source->iteration.began)
+		return !source_hurries(self->source);
 	self->gather.pass = self->source->iteration.began;
 	return 0;
 }
@@ -472,6 +477,10 @@ static PyObject *ChannelCore_pass_ends(ChannelCore *self, PyObject *unused)
 		return NULL;
 	self->gather.scheduled = 0;
 	self->gather.pass = 0;
+	if (self->gather.size)
+		lateness_end(&self->source->gathered);
+	else
+		lateness_cancel(&self->source->gathered);
 	return none_if(channel_flush(self));
 }
 

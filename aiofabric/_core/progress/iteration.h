@@ -6,9 +6,15 @@
 #ifndef AIOFABRIC_ITERATION_H
 #define AIOFABRIC_ITERATION_H
 
+#include "base/clock.h"
 #include "base/references.h"
 
 #define STREAK 64 /* most awaits in a row that may return without an iteration of the loop */
+/*
+ * Nor does one return so after an iteration of this length: a program that computes between its awaits would keep
+ * messages from leaving, and other tasks from running, for 64 times as long. The clock takes 25 ns.
+ */
+#define LONG_ITERATION_NS 5000000
 
 struct iteration {
 	long long began;		/* ns */
@@ -50,10 +56,15 @@ static inline void iteration_resume_tasks(struct iteration *self)
 	self->others_woken = self->wakes > 1;
 }
 
+static inline int iteration_is_long(const struct iteration *self)
+{
+	return now_ns() - self->began > LONG_ITERATION_NS;
+}
+
 /* Count an await that returns at once. Whether it must let the loop iterate instead. */
 static inline int iteration_must_yield(struct iteration *self)
 {
-	return ++self->streak > STREAK;
+	return ++self->streak > STREAK || iteration_is_long(self);
 }
 
 /* Count one that a poll has found a message for: the time since the iteration began limits the polls. */
@@ -65,7 +76,7 @@ static inline void iteration_return(struct iteration *self)
 /* Count an await that returns at once; 0: it must not, and its caller lets the loop iterate in another way. */
 static inline int iteration_allows_return(struct iteration *self)
 {
-	if (self->streak >= STREAK)
+	if (self->streak >= STREAK || iteration_is_long(self))
 		return 0;
 	self->streak++;
 	return 1;

@@ -5,7 +5,9 @@
  * cq/source/delays.py).
  */
 #include "progress/source.h"
+#include "base/clock.h"
 #include "base/fifo.h"
+#include "base/lateness.h"
 #include "base/names.h"
 #include "base/references.h"
 #include "operations/registry.h"
@@ -194,15 +196,38 @@ static void SourceCore_dealloc(SourceCore *self)
 	free_object(self);
 }
 
+static PyObject *SourceCore_get_hurries(SourceCore *self, void *unused)
+{
+	return PyBool_FromLong(source_hurries(self));
+}
+
+static PyObject *SourceCore_message_waits(SourceCore *self, PyObject *unused)
+{
+	lateness_wait(&self->gathered, now_ns());
+	Py_RETURN_NONE;
+}
+
+static PyObject *SourceCore_messages_leave(SourceCore *self, PyObject *unused)
+{
+	lateness_end(&self->gathered);
+	Py_RETURN_NONE;
+}
+
 static PyMethodDef SourceCore_methods[] = {
 	{"woke", (PyCFunction) SourceCore_woke, METH_NOARGS,
 	 "A suspended task was woken: no task may poll while that one waits to run."},
+	{"message_waits", (PyCFunction) SourceCore_message_waits, METH_NOARGS,
+	 "A message waits for the end of the iteration."},
+	{"messages_leave", (PyCFunction) SourceCore_messages_leave, METH_NOARGS,
+	 "Those that waited leave, because the iteration has ended."},
 	{NULL},
 };
 
 static PyGetSetDef SourceCore_getset[] = {
 	OBJECT_FIELD("unmatched", SourceCore, unmatched, "Handles completions that finish no operation, and errors."),
 	OBJECT_FIELD("delays", SourceCore, delays, "Decides when the next pass comes if the loop cannot just sleep."),
+	{"hurries", (getter) SourceCore_get_hurries, NULL,
+	 "Whether messages leave one by one, because some have waited too long for the end of an iteration."},
 	{"must_yield", (getter) SourceCore_get_must_yield, NULL,
 	 "Whether so many awaits returned at once that the next one should let the loop iterate. Counts each call."},
 	{NULL},

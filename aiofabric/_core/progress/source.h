@@ -3,6 +3,7 @@
 #define AIOFABRIC_SOURCE_H
 
 #include "base/fifo.h"
+#include "base/lateness.h"
 #include "base/references.h"
 #include "operations/registry.h"
 #include "operations/slots.h"
@@ -57,6 +58,7 @@ typedef struct {
 	Waker *waker;		/* asyncio's; NULL for other drivers, which make waiters */
 	SlotsCore *slots;
 	struct batch batch;	/* of messages that leave together */
+	struct lateness gathered; /* messages that wait for the end of the iteration, to leave as one */
 	struct iteration iteration;
 	struct interest interest;
 	struct arming arming;
@@ -69,6 +71,12 @@ typedef struct {
 } SourceCore;
 
 extern PyTypeObject *SourceCore_Type;
+
+/* Whether messages leave one by one, because the loop was late. */
+static inline int source_hurries(SourceCore *self)
+{
+	return lateness_hurries(&self->gathered) || lateness_hurries(&self->batch.lateness);
+}
 
 PyObject *source_waiter(SourceCore *self);
 /*

@@ -5,11 +5,12 @@
  * receiver's kernel, until the segment is in the receiver's socket: 2.2 us for 64 B, and 0.35 while the socket is
  * corked (tcp(7), TCP_CORK). A batch is all messages sent before the next poll of the queue, or before the loop goes
  * round. The first message of a batch leaves at once, so a single request does not wait. The others leave when the
- * batch ends. Sends that continue for longer than COALESCE_NS, task after task, are not one batch: each send checks the
- * clock.
+ * batch ends, or at once after the loop was late (base/lateness.h): the kernel keeps a corked segment for 200 ms. Sends
+ * that continue for longer than COALESCE_NS, task after task, are not one batch: each send checks the clock.
  */
 #include "queue/coalescing.h"
 #include "base/clock.h"
+#include "base/lateness.h"
 #include "base/references.h"
 
 #include <netinet/in.h>
@@ -23,7 +24,11 @@ static void set_cork(const struct tcp_socket *socket, int on)
 
 int batch_includes(struct batch *self, struct tcp_socket *socket)
 {
-	if (self->corked && now_ns() - self->since > COALESCE_NS)
+	long long now = self->corked ? now_ns() : 0;
+
+	if (self->corked)
+		lateness_wait(&self->lateness, now);
+	if (self->corked && now - self->since > COALESCE_NS)
 		batch_end(self);
 	if (socket->batch == self->number)
 		return 1;
@@ -35,7 +40,7 @@ void batch_cork(struct batch *self, struct tcp_socket *socket, PyObject *owner)
 {
 	assert(!socket->owner && !socket->next && socket->descriptor >= 0);
 	if (!self->corked)
-		self->since = now_ns();
+		lateness_wait(&self->lateness, self->since = now_ns());
 	set_cork(socket, 1);
 	socket->owner = new_ref(owner);
 	socket->next = self->corked;
@@ -47,6 +52,8 @@ void batch_end(struct batch *self)
 	struct tcp_socket *socket;
 
 	self->number++;
+	if (self->corked)
+		lateness_end(&self->lateness);
 	while ((socket = self->corked)) {
 		PyObject *owner = socket->owner;
 

@@ -2,6 +2,7 @@
 #ifndef AIOFABRIC_COALESCING_H
 #define AIOFABRIC_COALESCING_H
 
+#include "base/lateness.h"
 #include "base/references.h"
 
 #define COALESCE_NS 100000
@@ -19,6 +20,7 @@ struct batch {
 	long long number;
 	struct tcp_socket *corked; /* a list */
 	long long since;	/* ns: time of the first of them */
+	struct lateness lateness; /* of its messages */
 	char in_pass;		/* tasks resume within a pass, whose end sends the batch */
 };
 

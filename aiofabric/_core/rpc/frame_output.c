@@ -3,7 +3,9 @@
  * the others leave together at its end: rpc/runtime/transport.py, which has the rest.
  */
 #include "rpc/frame_output.h"
+#include "base/clock.h"
 #include "base/exceptions.h"
+#include "base/lateness.h"
 #include "base/names.h"
 #include "base/references.h"
 #include "base/thread_check.h"
@@ -36,13 +38,17 @@ static int schedule(FrameOutput *self)
 int frame_output_send(FrameOutput *self, PyObject *frame)
 {
 	SubmissionCore *route = self->route;
+	struct lateness *lateness;
 
 	if (!self->source) {
 		PyErr_SetString(PyExc_RuntimeError, "the FrameOutput was not initialised");
 		return -1;
 	}
-	if (self->source->iteration.began == self->pass)
+	lateness = &self->source->gathered;
+	if (self->source->iteration.began == self->pass && (self->scheduled || !source_hurries(self->source))) {
+		lateness_wait(lateness, now_ns());
 		return schedule(self);
+	}
 	self->pass = self->source->iteration.began;
 	if (route && PyBytes_Check(frame) && route->thread_check && thread_check_admits(route->thread_check)) {
 		int sent = submission_try_inject(route, frame);
@@ -71,8 +77,10 @@ static PyObject *FrameOutput_pass_ended(FrameOutput *self, PyObject *unused)
 {
 	int interrupted;
 
-	if (self->scheduled)
+	if (self->scheduled) {
 		interest_send(&self->source->interest);
+		lateness_end(&self->source->gathered);
+	}
 	self->scheduled = 0;
 	self->pass = 0;
 	interrupted = self->interrupted;

@@ -55,7 +55,8 @@ void submission_joins_batch(SubmissionCore *self)
 {
 	struct batch *batch = &self->source->batch;
 
-	if (batch_includes(batch, &self->socket) && !self->socket.owner && batch_will_end(self->source))
+	if (batch_includes(batch, &self->socket) && !self->socket.owner && !source_hurries(self->source) &&
+	    batch_will_end(self->source))
 		batch_cork(batch, &self->socket, (PyObject *) self);
 }
 

@@ -17,7 +17,8 @@ MOST_SECONDS: Final = 100e-6
 class Burst:
     """Counts the items that a task has sent since it last waited. After 64 items or 100 us it must yield.
 
-    ``check`` is called before the first item is counted: for what cannot change without a wait.
+    The time runs on after a yield, because the task may compute before its next item. ``check`` is called before the
+    first item is counted: for what cannot change without a wait.
     """
 
     __slots__ = ("_begun", "_check", "_items")
@@ -30,12 +31,13 @@ class Burst:
     def ended(self) -> bool:
         """Count an item; True if the task must yield now."""
         items, now = self._items, monotonic()
-        if not items:
-            if self._check is not None:
-                self._check()
+        if not items and self._check is not None:
+            self._check()
+        if not self._begun:
             self._begun = now
         elif items >= MOST_ITEMS - 1 or now - self._begun >= MOST_SECONDS:
             self._items = 0
+            self._begun = now
             return True
         self._items = items + 1
         return False
@@ -43,3 +45,4 @@ class Burst:
     def waited(self) -> None:
         """The task has waited, or the loop has iterated in another way: count from the start."""
         self._items = 0
+        self._begun = 0.0

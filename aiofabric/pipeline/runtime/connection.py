@@ -161,10 +161,12 @@ class PipelineConnection:
 
     def gather(self) -> bool:
         """Call ``gathered`` when this iteration of the loop ends. False if that was arranged before: then the owner
-        keeps its frame until that call.
+        keeps its frame until that call. But frames leave one by one after the loop was late, as in a program that
+        computes between two items.
         """
         if self.gathering:
-            return False
+            self.source.message_waits()
+            return bool(self.source.hurries)
         self.gathering = True
         if self.sends_items:
             _of_thread.gathering[self] = None
@@ -173,6 +175,7 @@ class PipelineConnection:
 
     def _iteration_ends(self) -> None:
         self.gathering = False
+        self.source.messages_leave()
         _of_thread.gathering.pop(self, None)
         if self.iteration_ended is not None:
             self.iteration_ended()

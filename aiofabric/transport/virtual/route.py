@@ -193,7 +193,9 @@ class ConnectionRoute(Route):
             self.untold += (kind,)
             self.refused = True
             self.source.enqueue(self)
-        elif rc and not self.connection.unreachable(-rc):
+        elif rc == 0:
+            self.accessed()  # it is not counted either, and a peer that sleeps must answer it
+        elif not self.connection.unreachable(-rc):
             check(rc, "fi_tinject", peer=self.name)
 
     def retry(self) -> int:

@@ -173,7 +173,11 @@ def test_another_error_of_a_count_of_a_route_is_raised(sending: Sending) -> None
 
 
 def test_a_ping_carries_the_count_and_no_number(sending: Sending) -> None:
+    """A peer that sleeps must see it."""
+    sending.route.accessed = lambda: seen.append("accessed")
+    seen: list[str] = []
     ConnectionRoute.tell(sending.route, KIND_PING)
+    assert seen == ["accessed"]
     assert sending.tags == [7 | KIND_PING | (300 & 255) << CREDITS]
     assert (sending.route.sent, sending.route.untold, sending.queued) == (5, (), [])
 
