@@ -151,6 +151,6 @@ async def test_its_messages_arrive_while_it_computes(
                 await until(partial(have_come, (number + 1) * IN_A_ROW))
             late += waited.cancelled_caught
             sender.tell("go on")
-    assert late <= 1
+    assert late <= 2
     assert came == list(range(ROUNDS * IN_A_ROW))
     sender.kill()

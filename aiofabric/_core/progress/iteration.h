@@ -14,7 +14,7 @@
  * Nor does one return so after an iteration of this length: a program that computes between its awaits would keep
  * messages from leaving, and other tasks from running, for 64 times as long. The clock takes 25 ns.
  */
-#define LONG_ITERATION_NS 5000000
+#define LONG_ITERATION_NS 10000000
 
 struct iteration {
 	long long began;		/* ns */
@@ -58,7 +58,7 @@ static inline void iteration_resume_tasks(struct iteration *self)
 
 static inline int iteration_is_long(const struct iteration *self)
 {
-	return now_ns() - self->began > LONG_ITERATION_NS;
+	return self->began && now_ns() - self->began > LONG_ITERATION_NS;
 }
 
 /* Count an await that returns at once. Whether it must let the loop iterate instead. */

@@ -26,14 +26,14 @@ class Burst:
     def __init__(self, check: Callable[[], object] | None = None) -> None:
         self._check = check
         self._items = 0
-        self._begun = 0.0
+        self._begun: float | None = None
 
     def ended(self) -> bool:
         """Count an item; True if the task must yield now."""
         items, now = self._items, monotonic()
         if not items and self._check is not None:
             self._check()
-        if not self._begun:
+        if self._begun is None:
             self._begun = now
         elif items >= MOST_ITEMS - 1 or now - self._begun >= MOST_SECONDS:
             self._items = 0
@@ -45,4 +45,4 @@ class Burst:
     def waited(self) -> None:
         """The task has waited, or the loop has iterated in another way: count from the start."""
         self._items = 0
-        self._begun = 0.0
+        self._begun = None

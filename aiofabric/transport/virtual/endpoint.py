@@ -148,7 +148,7 @@ class VirtualEndpoint(DetectsTruncation, MessageEndpoint):
             hello = Hello.unpack(frame.body)
             self._established_over(oob_socket, hello)
             if hello.host == ANSWERS_PINGS:
-                await check_path(handle, oob_socket.peer_address)
+                await check_path(handle, oob_socket.peer_address, required=not handle.multiplexer.host)
         except BaseException as error:
             oob_socket.close()
             self.close()

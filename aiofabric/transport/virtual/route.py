@@ -43,6 +43,8 @@ _EAGAIN = constants.FI_EAGAIN
 WINDOW_MOST = 127  # below half of 256, a count modulo 256 is unambiguous
 _LIMIT = 10.0
 """Seconds that the pong may take. The peer sends it when its loop runs."""
+_SHORT_LIMIT = 0.1
+"""The same, if nothing depends on the pong."""
 _LATE = -1
 
 
@@ -211,11 +213,13 @@ class ConnectionRoute(Route):
         return moved
 
 
-async def check_path(connection: SendingHandle, peer: Address | None) -> None:
+async def check_path(connection: SendingHandle, peer: Address | None, *, required: bool = True) -> None:
     """Send a ping, and wait for the pong. Cancelling leaves the connection to the caller, which closes it.
 
     Args:
         peer: the address of the OOB socket's other end, for errors.
+        required: whether a missing pong is an error. Within a host there is always a path, and the ping only makes the
+            providers of both sides know each other; then this waits for 0.1 s at most.
 
     Raises:
         FabricTimeoutError: no pong came.
@@ -224,18 +228,18 @@ async def check_path(connection: SendingHandle, peer: Address | None) -> None:
         ClosedResourceError: the endpoint was closed meanwhile.
     """
     connection.source.drain()  # the ping makes rxm's connection: see `SubmissionQueue.reads_first`
-    code = await _answered(connection, peer) if connection.live else None
-    if code:
+    code = await _answered(connection, peer, _LIMIT if required else _SHORT_LIMIT) if connection.live else None
+    if code and required:
         raise _separated(connection, peer, code)
     if code is None:  # the connection has ended
         if connection.gone is None:
             raise ClosedResourceError("the endpoint was closed while it was connecting")
-        if connection.last is None and not connection.received:
+        if required and connection.last is None and not connection.received:
             detail = "The peer went away before it answered over the fabric"
             raise FabricConnectionAbortedError(errno.ECONNABORTED, "connect", peer=peer, detail=detail)
 
 
-async def _answered(connection: SendingHandle, peer: Address | None) -> int | None:
+async def _answered(connection: SendingHandle, peer: Address | None, limit: float) -> int | None:
     """Send a ping and wait: 0 for the pong, an error code, `_LATE`, or None if the connection ended."""
     source = connection.source
     waiter = connection.pong = source.driver.create_waiter()
@@ -246,7 +250,7 @@ async def _answered(connection: SendingHandle, peer: Address | None) -> int | No
             waiter.set_result(_LATE)
 
     source.interest += 1
-    cancel = source.driver.call_later(_LIMIT, late)
+    cancel = source.driver.call_later(limit, late)
     try:
         assert connection.tx is not None
         try:

@@ -61,8 +61,8 @@ class Connection:
         )
         self.peer: Any = SimpleNamespace(address="fi_addr_efa://1")
 
-    def begin(self) -> Caller:
-        call: Any = check_path(self, PEER)  # type: ignore[arg-type]
+    def begin(self, *, required: bool = True) -> Caller:
+        call: Any = check_path(self, PEER, required=required)  # type: ignore[arg-type]
         return Caller(self.driver, call)
 
     def end(self, caller: Caller) -> Any:
@@ -130,6 +130,18 @@ def test_a_peer_that_has_sent_and_ended_is_connected(last: int | None, received:
         it.gone_waiters[0].set_result(None)
     outcome = it.end(caller)
     assert isinstance(outcome, FabricConnectionAbortedError) if (last, received) == (None, 0) else outcome is None
+
+
+def test_within_a_host_the_pong_is_only_waited_for() -> None:
+    """The peer's program may compute, or close the connection at once."""
+    late, ended = Connection(), Connection()
+    caller = late.begin(required=False)
+    assert late.driver.pass_time() == route_module._SHORT_LIMIT
+    assert late.end(caller) is None
+    caller = ended.begin(required=False)
+    ended.gone = ConnectionResetError
+    ended.gone_waiters[0].set_result(None)
+    assert ended.end(caller) is None
 
 
 def test_a_close_ends_the_check() -> None:

@@ -135,7 +135,7 @@ OURS = Hello(1, 2, 3, 6, 7, 100, 16, 0, LOCAL.raw, b"question")
 def test_the_client_checks_the_fabric_if_the_listener_answers_pings(
     host: int, checked: bool, endpoint: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def check_path(handle: Any, peer: Any) -> None:
+    async def check_path(handle: Any, peer: Any, *, required: bool) -> None:
         endpoint.order.append(("checked", peer))
 
     monkeypatch.setattr(module, "check_path", check_path)
@@ -145,7 +145,7 @@ def test_the_client_checks_the_fabric_if_the_listener_answers_pings(
 
 
 def test_a_failed_check_closes_the_endpoint(endpoint: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def check_path(handle: Any, peer: Any) -> None:
+    async def check_path(handle: Any, peer: Any, *, required: bool) -> None:
         raise TimeoutError
 
     monkeypatch.setattr(module, "check_path", check_path)
