@@ -187,9 +187,8 @@ WORKAROUNDS = {
             "The queue in the memory of our own endpoint, where such an entry is published as empty.",
             _OWN_MEMORY + " An entry counts as orphaned once each live thread that could have claimed it was seen "
             "asleep inside a system call, where no entry is held (/proc), or stopped in one that waits. A sender that "
-            "is stopped elsewhere keeps its entry. If "
-            "processes cannot be examined, such as those of another container, all entries stay. They also stay with "
-            "2.5.0, whose layout of the queue is not known.",
+            "is stopped elsewhere keeps its entry. If processes cannot be examined, such as those of another "
+            "container, all entries stay. They also stay with 2.5.0, whose layout of the queue is not known.",
             "A peer that is killed in the middle of a send may stop all messages to this endpoint.",
             "transport/workarounds/test_shm_orphaned_entries.py",
             "shm: let the reader skip entries of processes that are gone.",

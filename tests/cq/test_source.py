@@ -1094,9 +1094,9 @@ def test_messages_wait_again_after_a_hundred_times_as_long(endpoint: Endpoint) -
 
 def test_an_await_that_could_return_at_once_yields_in_a_long_iteration(endpoint: Endpoint) -> None:
     source = endpoint.source
-    source.loop_iterated()
-    assert not source.must_yield
+    while source.must_yield:  # on a busy machine, another process may have the core in between
+        source.loop_iterated()
     time.sleep(LATE)
     assert source.must_yield
-    source.loop_iterated()
-    assert not source.must_yield
+    while source.must_yield:
+        source.loop_iterated()

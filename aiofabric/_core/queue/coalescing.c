@@ -24,12 +24,13 @@ static void set_cork(const struct tcp_socket *socket, int on)
 
 int batch_includes(struct batch *self, struct tcp_socket *socket)
 {
-	long long now = self->corked ? now_ns() : 0;
+	if (self->corked) {
+		long long now = now_ns();
 
-	if (self->corked)
 		lateness_wait(&self->lateness, now);
-	if (self->corked && now - self->since > COALESCE_NS)
-		batch_end(self);
+		if (now - self->since > COALESCE_NS)
+			batch_end(self);
+	}
 	if (socket->batch == self->number)
 		return 1;
 	socket->batch = self->number;

@@ -192,7 +192,7 @@ class VirtualEndpoint(DetectsTruncation, MessageEndpoint):
 
 
 def _answers_pings(handle: ConnectionHandle, hello: Hello, answer: Hello) -> bool:
-    """Whether a client's ping is answered. It checks the path. Over shm, it is the message before which none leaves.
+    """Whether a client's ping is answered. It checks the path. Over shm, no other message leaves before the first one.
 
     Receives into the caller's memory have no ping over shm: with 1.17, a message that comes before its receive is
     matched with the mask of an earlier receive, such as the ping's (smr_ep.c, smr_match_tagged).

@@ -85,7 +85,8 @@ class FrameKind(IntEnum):
     RING = 7
     """A message was sent to a side that stopped polling."""
     WILL_RING = 8
-    """The answer to an ASLEEP that needs no RING: from now on, a message makes the sender of this frame ring."""
+    """The answer to an ASLEEP that needs no RING: from now on, a message makes the sender of this frame ring. Peers of
+    earlier builds do not answer, and are polled for."""
 
 
 class Hello(NamedTuple):

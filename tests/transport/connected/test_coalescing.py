@@ -76,6 +76,10 @@ def outlast_a_batch() -> None:
     sleep(2 * BATCH)
 
 
+def compute() -> None:
+    sleep(0.02)  # above the 10 ms after which the loop counts as late
+
+
 def most_segments(seconds: float) -> float:
     """The number of segments for messages that were sent for this time: two for each batch."""
     return 2 + 2 * seconds / BATCH
@@ -102,6 +106,19 @@ async def test_awaited_sends_are_one_as_well(pair: Pair) -> None:
         took = perf_counter() - begin
         assert await received(passive, words)
         assert segments(active) - before <= most_segments(took) + 2  # the batch may wait once in its middle
+
+
+async def test_none_is_held_back_in_a_program_that_computes(pair: Pair) -> None:
+    """The kernel would keep it for 200 ms. Two late batches show that it is such a program."""
+    async with pair() as (active, passive):
+        for _ in range(2):
+            words = batch(active)
+            compute()
+            assert await received(passive, words)
+        for number in range(10):
+            assert active.try_send(b"%d" % number)
+            assert not corked(active)
+        assert await received(passive, [b"%d" % number for number in range(10)])
 
 
 async def test_each_connection_has_its_own(pair: Pair) -> None:
